@@ -1,0 +1,1 @@
+"""One adapter per outside system, the supervisor, and the `slipstream` command."""

@@ -1,0 +1,87 @@
+"""What every event log promises.
+
+A topic has partitions; records with one key keep their order; a consumer group shares the partitions among its members and
+gives a dead member's partitions to the others. Delivery is at least once: where a member starts to read is the caller's answer
+to `on_assigned` (usually the offset in its own database, written in one transaction with the effects), so that effects are
+exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from contracts.topics import Topic
+
+
+class Partition(NamedTuple):
+    topic: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One record as it lies in the log. `timestamp_ms` is when the log took it (Unix, milliseconds)."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: str | None
+    value: bytes
+    timestamp_ms: int
+
+    @property
+    def place(self) -> Partition:
+        return Partition(self.topic, self.partition)
+
+
+class Entry(NamedTuple):
+    """Something to append."""
+
+    key: str | None
+    value: bytes
+
+
+OnAssigned = Callable[[frozenset[Partition]], Mapping[Partition, int]]
+"""Called with the partitions just assigned; answers the offset to start each from (absent: the group's committed, else 0)."""
+
+
+class Consumer(Protocol):
+    """One member of a group. Not thread-safe: one thread polls it."""
+
+    def poll(self, timeout_s: float, most: int = 500) -> list[Message]:
+        """Up to `most` messages, waiting at most `timeout_s`; also keeps the membership alive and takes part in rebalances."""
+        ...
+
+    def assignment(self) -> frozenset[Partition]: ...
+
+    def commit(self, offsets: Mapping[Partition, int]) -> None:
+        """Tell the log the next offset of each partition (for lag, and for groups without a database of their own)."""
+        ...
+
+    def close(self) -> None:
+        """Leave the group, so that others need not wait for a timeout."""
+        ...
+
+
+class EventLog(Protocol):
+    def ensure(self, topics: Iterable[Topic]) -> None:
+        """Create what does not exist yet, with the right partitions and retention. Harmless when repeated or raced."""
+        ...
+
+    def append(self, topic: str, entries: Sequence[Entry]) -> None:
+        """Durable when it returns. Raises `Retry` when the log is away, `UnknownName` for a topic that nobody created."""
+        ...
+
+    def consumer(self, group: str, topics: Sequence[str], on_assigned: OnAssigned | None = None) -> Consumer: ...
+
+    def ends(self, topic: str) -> dict[Partition, int]:
+        """The offset that the next record of each partition will get."""
+        ...
+
+    def committed(self, group: str, topic: str) -> dict[Partition, int]:
+        """The next offset of each partition as the group last committed it (0 where it never did)."""
+        ...
+
+    def close(self) -> None: ...
