@@ -1,0 +1,1 @@
+"""The database: rows that must be claimed exactly once. `engine` opens it, `tables` says what is in it."""

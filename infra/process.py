@@ -1,0 +1,44 @@
+"""How every stage's process starts and ends: settings, telemetry, a stop flag set by SIGTERM or SIGINT, one sentence on failure.
+
+Enters: the stage's name and its main function. Leaves: an exit code: 0 stopped as asked, 2 could not start (`StartError`, one
+line on standard error; the supervisor shows it), 1 crashed (with its trace in the log; the supervisor restarts it).
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+from contracts.errors import SlipstreamError, StartError, UnknownName
+from infra.settings import Settings, load_settings
+from infra.telemetry import limit_threads, start_telemetry
+
+logger = logging.getLogger(__name__)
+
+Main = Callable[[Settings, threading.Event], None]
+
+
+def run_process(stage: str, main: Main) -> None:
+    stop = threading.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, lambda *_: stop.set())
+    start_telemetry(stage)
+    try:
+        settings = load_settings()
+        limit_threads(settings)
+        logger.info("%s starts", stage)
+        main(settings, stop)
+    except (StartError, UnknownName) as error:
+        logger.error("%s", error)
+        print(f"{stage}: {error}", file=sys.stderr)
+        sys.exit(2)
+    except SlipstreamError:
+        logger.exception("%s crashed", stage)
+        sys.exit(1)
+    except Exception:
+        logger.exception("%s crashed", stage)
+        sys.exit(1)
+    logger.info("%s stopped", stage)

@@ -1,0 +1,79 @@
+"""Where the outside systems are. Without any setting all of them live in one folder, `.slipstream/`.
+
+Enters: `SLIPSTREAM_*` environment variables. Leaves: checked addresses. A variable that makes no sense raises `StartError`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from contracts.errors import StartError
+from contracts.record import first_fault
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="SLIPSTREAM_", frozen=True, extra="ignore")
+
+    home: Path = Path(".slipstream")
+    policies: Annotated[Path | None, Field(description="folder of policy files; default: ./policies, else the shipped ones")] = None
+    only: Annotated[str | None, Field(description="policies to run, by name, comma separated; default: all")] = None
+    log_url: str | None = None
+    db_url: str | None = None
+    redis_url: str | None = None
+    mlflow_url: str | None = None
+    artifacts: Path | None = None
+    host: str = "127.0.0.1"
+    port_base: Annotated[int, Field(ge=1024, le=65_000, description="gateway; +1 collector, +2 console, +3 Redis")] = 8600
+    threads: Annotated[int, Field(ge=1, le=256, description="compute threads per process")] = 1
+
+    @property
+    def event_log(self) -> str:
+        return self.log_url or f"sqlite:///{self.home / 'log.db'}"
+
+    @property
+    def database(self) -> str:
+        return self.db_url or f"sqlite:///{self.home / 'slipstream.db'}"
+
+    @property
+    def redis(self) -> str:
+        return self.redis_url or f"redis://127.0.0.1:{self.redis_port}/0"
+
+    @property
+    def mlflow(self) -> str:
+        return self.mlflow_url or f"sqlite:///{self.home / 'mlflow.db'}"
+
+    @property
+    def artifact_root(self) -> Path:
+        return self.artifacts or self.home / "artifacts"
+
+    @property
+    def gateway_port(self) -> int:
+        return self.port_base
+
+    @property
+    def collector_port(self) -> int:
+        return self.port_base + 1
+
+    @property
+    def console_port(self) -> int:
+        return self.port_base + 2
+
+    @property
+    def redis_port(self) -> int:
+        return self.port_base + 3
+
+    @property
+    def runs_own_redis(self) -> bool:
+        return self.redis_url is None
+
+
+def load_settings() -> Settings:
+    try:
+        found = Settings()
+    except ValidationError as error:
+        raise StartError(f"a SLIPSTREAM_ variable is wrong: {first_fault(error)}") from error
+    return found.model_copy(update={"home": found.home.expanduser().resolve()})
