@@ -6,6 +6,8 @@ from sqlmodel import BigInteger, Field, SQLModel
 
 
 class TurnRow(SQLModel, table=True):
+    """`joined`: its episode knows of it."""
+
     __tablename__ = "ingest_turns"
     turn_id: str = Field(primary_key=True)
     episode_id: str = Field(index=True)
@@ -13,6 +15,7 @@ class TurnRow(SQLModel, table=True):
     version: str | None
     arm: str
     received_ms: int = Field(sa_type=BigInteger)
+    joined: bool
     body: str
 
 

@@ -1,0 +1,16 @@
+"""Knobs of the ingest processes, from `SLIPSTREAM_INGEST_*`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class IngestConfig(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="SLIPSTREAM_INGEST_", frozen=True, extra="ignore")
+
+    max_event_bytes: Annotated[int, Field(ge=256, le=1 << 20, description="bytes of one event, as JSON")] = 65_536
+    max_batch_events: Annotated[int, Field(ge=1, le=100_000)] = 1_000
+    tick_seconds: Annotated[float, Field(gt=0, le=60, description="between looks for quiet episodes and orphans")] = 0.5

@@ -1,0 +1,1 @@
+"""Turns and outcomes become episodes, whatever the order in which they arrive."""

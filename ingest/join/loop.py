@@ -1,0 +1,27 @@
+"""The joiner's process: reads turns, outcomes and refusals, closes what has gone quiet."""
+
+from __future__ import annotations
+
+import threading
+
+from contracts.topics import EPISODES, OUTCOMES, REFUSALS, TURNS
+from infra.clock import system_clock
+from infra.db.engine import open_db
+from infra.eventlog.open import open_log
+from infra.policies import load_policies
+from infra.settings import Settings
+from infra.stream import Stream
+from ingest.config import IngestConfig
+from ingest.join.joiner import GROUP, Joiner
+
+
+def join(settings: Settings, stop: threading.Event) -> None:
+    log = open_log(settings.event_log)
+    log.ensure([EPISODES])
+    engine = open_db(settings.database)
+    joiner = Joiner(load_policies(settings), system_clock)
+    stream = Stream(engine, log, GROUP, (TURNS, OUTCOMES, REFUSALS), joiner.apply)
+    try:
+        stream.run(stop, IngestConfig().tick_seconds, lambda: joiner.close_quiet(engine))
+    finally:
+        log.close()
