@@ -4,6 +4,9 @@ A topic has partitions; records with one key keep their order; a consumer group 
 gives a dead member's partitions to the others. Delivery is at least once: where a member starts to read is the caller's answer
 to `on_assigned` (usually the offset in its own database, written in one transaction with the effects), so that effects are
 exactly once.
+
+Topics with equally many partitions, read by the same members, are shared alike: records of one key meet in one member even when they
+travel on several topics.
 """
 
 from __future__ import annotations
@@ -57,7 +60,9 @@ class Consumer(Protocol):
     def assignment(self) -> frozenset[Partition]: ...
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """Tell the log the next offset of each partition (for lag, and for groups without a database of their own)."""
+        """Tell the log the next offset of each partition (for lag, and for groups without a database of their own).
+
+        A partition that meanwhile went to another member is left out: its new owner commits."""
         ...
 
     def close(self) -> None:
@@ -71,7 +76,8 @@ class EventLog(Protocol):
         ...
 
     def append(self, topic: str, entries: Sequence[Entry]) -> None:
-        """Durable when it returns. Raises `Retry` when the log is away, `UnknownName` for a topic that nobody created."""
+        """Durable when it returns. Raises `Retry` when the log is away (some entries may be in it all the same, and are
+        there twice when tried again), `UnknownName` for a topic that nobody created, `Poison` for a record too large for it."""
         ...
 
     def consumer(self, group: str, topics: Sequence[str], on_assigned: OnAssigned | None = None) -> Consumer: ...
