@@ -53,18 +53,21 @@ class _StopWhen(stop_base):
 
 def patiently(stop: threading.Event) -> Retrying:
     """Try again while something outside is away, until `stop` is set; each wait is longer, up to 5 seconds, with jitter."""
+    def wait(seconds: float) -> None:
+        stop.wait(seconds)
+
     return Retrying(
         retry=retry_if_exception_type(Retry),
         wait=wait_random_exponential(multiplier=0.05, max=5.0),
         stop=_StopWhen(stop),
-        sleep=lambda seconds: stop.wait(seconds) or None,
+        sleep=wait,
         before_sleep=lambda state: logger.warning("waiting: %s", state.outcome.exception() if state.outcome else None),
         reraise=True,
     )
 
 
 class Stream:
-    """A group's view of some topics. `run` reads until `stop` is set; `step` does one batch, for tests and for loops of one's own."""
+    """A group's view of some topics. `run` reads until `stop` is set; `step` does one batch."""
 
     def __init__(self, engine: Engine, log: EventLog, group: str, topics: Sequence[Topic], apply: Apply) -> None:
         self._engine = engine
@@ -79,7 +82,7 @@ class Stream:
         outbox.flush(engine, log, group)
         self._consumer = log.consumer(group, list(self._records), self._start_offsets)
 
-    def run(self, stop: threading.Event, every_s: float = 1.0, tick: Callable[[], None] | None = None) -> None:
+    def run(self, stop: threading.Event, every_s: float = 1.0, tick: Callable[[], object] | None = None) -> None:
         """Read until told to stop. `tick` is called at least every `every_s` seconds, between batches."""
         due = 0.0
         try:

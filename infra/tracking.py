@@ -39,10 +39,10 @@ class Tracking:
                 return found
             run = self._run(checkpoint)
             run_id = run.info.run_id
-            for name, value in params.items():
-                self._mlflow.log_param(run_id, name, value)
-            for name, value in checkpoint.metrics.items():
-                self._mlflow.log_metric(run_id, name, value)
+            for name, setting in params.items():
+                self._mlflow.log_param(run_id, name, setting)
+            for name, figure in checkpoint.metrics.items():
+                self._mlflow.log_metric(run_id, name, figure)
             self._mlflow.log_artifacts(run_id, str(folder), "weights")
             made = self._mlflow.create_model_version(
                 name=checkpoint.policy,

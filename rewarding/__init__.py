@@ -1,0 +1,1 @@
+"""From what people did to a number one can defend: extractors, a versioned blend, credit."""

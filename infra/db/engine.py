@@ -29,9 +29,8 @@ def open_db(url: str) -> Engine:
         _tune_sqlite(engine)
     else:
         engine = create_engine(url, pool_pre_ping=True)
-    with _explained():
-        with engine.execution_options(**{_WRITES: True}).begin() as connection:
-            SQLModel.metadata.create_all(connection, tables=tables.all_tables())
+    with _explained(), engine.execution_options(**{_WRITES: True}).begin() as connection:
+        SQLModel.metadata.create_all(connection, tables=tables.all_tables())
     return engine
 
 

@@ -45,7 +45,7 @@ class Joiner:
         _keep_refusals(session, refusals)
         _keep_turns(session, turns, now_ms)
         _keep_outcomes(session, outcomes)
-        touched = {one.episode_id for one in (*turns, *outcomes)}
+        touched = {turn.episode_id for turn in turns} | {outcome.episode_id for outcome in outcomes}
         for gathered in gather(session, touched):
             self._settle(session, gathered, now_ms)
 
@@ -61,8 +61,10 @@ class Joiner:
                 )
                 quiet = set(session.exec(query.limit(_AT_ONCE)).all())
                 for gathered in gather(session, quiet):
-                    assert gathered.row is not None
-                    self._close(session, gathered, gathered.row, "quiet", gathered.row.news_ms + int(policy.quiet_seconds * 1000))
+                    if (row := gathered.row) is not None:
+                        row.state = move(EPISODE_NEXT, EpisodeState(row.state), EpisodeState.CLOSED)
+                        row.closed_by, row.closed_ms = "quiet", row.news_ms + int(policy.quiet_seconds * 1000)
+                        publish(session, gathered, row)
                 self._refuse_orphans(session, policy, now_ms)
             closed += len(quiet)
         return closed
@@ -101,17 +103,13 @@ class Joiner:
             session.add(row)
         if consumed or not news:
             return
-        if row.state == EpisodeState.CLOSED:
-            publish(session, found, row)
-            return
         closings = [outcome for outcome in found.joined() if outcome.happening.kind == "closed"]
+        if row.state == EpisodeState.OPEN:
+            if not closings:
+                return
+            row.state = move(EPISODE_NEXT, EpisodeState.OPEN, EpisodeState.CLOSED)
         if closings:
-            self._close(session, found, row, "closed", to_ms(closings[0].order[0]))
-
-    def _close(self, session: Session, found: Gathered, row: EpisodeRow, closed_by: str, closed_ms: int) -> None:
-        row.state = move(EPISODE_NEXT, EpisodeState(row.state), EpisodeState.CLOSED)
-        row.closed_by = closed_by
-        row.closed_ms = closed_ms
+            row.closed_by, row.closed_ms = "closed", to_ms(closings[0].order[0])
         publish(session, found, row)
 
     def _refuse_orphans(self, session: Session, policy: Policy, now_ms: int) -> None:

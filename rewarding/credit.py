@@ -1,0 +1,43 @@
+"""Which tokens carry the reward: every token that the policy itself sampled in a turn with credit; nothing else.
+
+Enters: a judged episode. Leaves: a `Sample`, or None when there is no reward or nobody agreed to training. Prompts never carry
+credit; neither do turns of a frozen role (`TRAINABLE_ROLES` names those that learn).
+"""
+
+from __future__ import annotations
+
+from contracts.episode import Episode
+from contracts.reward import Sample, Segment
+from rewarding.blend import Judged
+
+TRAINABLE_ROLES = frozenset({"main"})
+
+
+def assign(episode: Episode, judged: Judged) -> Sample | None:
+    reward = judged.reward
+    if reward.value is None or not all(turn.consent for turn in episode.turns):
+        return None
+    segments = tuple(
+        Segment(
+            turn_id=turn.turn_id,
+            prompt_ids=turn.prompt_ids,
+            completion_ids=turn.completion_ids,
+            logps=turn.logps,
+            spans=turn.spans,
+            temperature=turn.sampling.temperature,
+            trainable=turn.role in TRAINABLE_ROLES and turn.turn_id in judged.credit,
+            credit=judged.credit.get(turn.turn_id, 0.0),
+        )
+        for turn in episode.turns
+    )
+    return Sample(
+        sample_id=episode.episode_id,
+        revision=episode.revision,
+        policy=episode.policy,
+        subject=episode.subject,
+        spec=reward.spec,
+        reward=reward.value,
+        group_key=episode.turns[0].group_key,
+        segments=segments,
+        sampled_at=episode.turns[0].started_at,
+    )

@@ -1,0 +1,1 @@
+"""One file per signal. Each docstring gives formula, range, unit and source."""
