@@ -47,7 +47,7 @@ class Plugin(Record):
     """A plugin by name, with its options."""
 
     name: Name
-    options: Annotated[Options, Field(default_factory=dict)]
+    options: Options = Field(default_factory=dict)
 
 
 class Learner(Record):
@@ -72,7 +72,7 @@ class RewardPart(Record):
 
     extractor: Name
     weight: Finite
-    options: Annotated[Options, Field(default_factory=dict)]
+    options: Options = Field(default_factory=dict)
 
 
 class Prices(Record):
@@ -141,7 +141,7 @@ class Suite(Record):
     """A bench suite of the harness and its size."""
 
     name: Name
-    options: Annotated[Options, Field(default_factory=dict)]
+    options: Options = Field(default_factory=dict)
 
 
 class Policy(Record):

@@ -23,10 +23,7 @@ _FIELDS = frozenset({"event_id", "policy", "turn_id", "episode_id", "occurred_at
 
 
 def decode(event: Any, received_at: datetime, policies: Collection[str], max_bytes: int) -> Outcome | Refusal:
-    try:
-        text = json.dumps(event, sort_keys=True, allow_nan=False)
-    except (ValueError, RecursionError) as error:
-        return _refusal(event, repr(type(event)), received_at, "bad_json", f"not plain JSON: {error}")
+    text = json.dumps(event, sort_keys=True)
     if len(text) > max_bytes:
         return _refusal(event, text, received_at, "too_large", f"{len(text)} bytes; an event may have {max_bytes}")
     if not isinstance(event, dict):
@@ -34,7 +31,8 @@ def decode(event: Any, received_at: datetime, policies: Collection[str], max_byt
     strange = sorted(set(event) - _FIELDS)
     if strange:
         return _refusal(event, text, received_at, "unknown_field", f"{strange[0]}: not a field of an event")
-    if event.get("policy") not in policies:
+    policy = event.get("policy")
+    if not isinstance(policy, str) or policy not in policies:
         known = ", ".join(sorted(policies))
         return _refusal(event, text, received_at, "unknown_policy", f"policy: expected one of {known}")
     try:

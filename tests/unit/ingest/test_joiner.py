@@ -1,0 +1,180 @@
+"""The joiner: order leaves no trace, ids count once, late is late, orphans wait and are refused and may still be joined."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from contracts.episode import Episode
+from contracts.outcome import Refusal
+from contracts.record import Record
+from contracts.states import Disposition, EpisodeState
+from infra.db.engine import open_db, reading, writing
+from infra.db.query import Engine, col, select
+from infra.db.tables.ingest import EpisodeRow, OutcomeRow, RefusalRow, RevisionRow
+from infra.db.tables.stream import CounterRow, OutboxRow
+from infra.eventlog.port import Message
+from infra.stream import Delivery
+from ingest.join.joiner import Joiner
+
+
+def deliver(engine: Engine, joiner: Joiner, *records: Record) -> None:
+    place = Message("turns", 0, 0, None, b"", 0)
+    with writing(engine) as session:
+        joiner.apply(session, [Delivery(place, record) for record in records])
+
+
+def newest(engine: Engine, episode_id: str = "ep-1") -> Episode | None:
+    with reading(engine) as session:
+        rows = session.exec(
+            select(RevisionRow).where(RevisionRow.episode_id == episode_id).order_by(col(RevisionRow.revision).desc())
+        ).all()
+    return Episode.decode(rows[0].body) if rows else None
+
+
+def fate(engine: Engine, event_id: str) -> tuple[str, str | None]:
+    with reading(engine) as session:
+        row = session.get(OutcomeRow, event_id)
+        assert row is not None
+        return row.disposition, row.reason
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Engine:
+    return open_db(f"sqlite:///{tmp_path / 'db'}")
+
+
+@pytest.fixture
+def joiner(tab_policy, hands) -> Joiner:
+    return Joiner({"tab": tab_policy}, hands)
+
+
+def test_a_turn_with_its_outcomes_becomes_an_episode_when_it_is_closed(engine, joiner, turn_of, outcome_of):
+    deliver(engine, joiner, turn_of(), outcome_of("shown", "e1"), outcome_of("accepted", "e2", at_s=2))
+    assert newest(engine) is None
+    deliver(engine, joiner, outcome_of("closed", "e3", at_s=3))
+    episode = newest(engine)
+    assert episode is not None and episode.revision == 1 and episode.closed_by == "closed"
+    assert [o.event_id for o in episode.outcomes] == ["e1", "e2", "e3"]
+
+
+def test_an_outcome_that_comes_before_its_turn_waits(engine, joiner, turn_of, outcome_of):
+    deliver(engine, joiner, outcome_of("accepted", "e1"), outcome_of("closed", "e2"))
+    assert fate(engine, "e1") == (Disposition.WAITING, None)
+    deliver(engine, joiner, turn_of())
+    assert fate(engine, "e1") == (Disposition.JOINED, None)
+    assert newest(engine) is not None
+
+
+def test_an_outcome_waits_for_the_turn_it_names_and_not_for_another_of_its_episode(engine, joiner, turn_of, outcome_of):
+    deliver(engine, joiner, turn_of(n="1-0"), outcome_of("accepted", "e1", n="1-1"), outcome_of("closed", "e2", n=None))
+    assert fate(engine, "e1")[0] == Disposition.WAITING
+    deliver(engine, joiner, turn_of(n="1-1", at_s=1))
+    assert fate(engine, "e1")[0] == Disposition.JOINED
+    episode = newest(engine)
+    assert episode is not None and episode.revision == 2 and len(episode.turns) == 2
+
+
+def test_an_id_counts_once_whatever_else_differs(engine, joiner, turn_of, outcome_of):
+    deliver(engine, joiner, turn_of(), outcome_of("accepted", "e1"), outcome_of("rejected", "e1", at_s=9))
+    deliver(engine, joiner, outcome_of("accepted", "e1"), outcome_of("closed", "e2"))
+    episode = newest(engine)
+    assert episode is not None and [o.happening.kind for o in episode.outcomes] == ["accepted", "closed"]
+    with reading(engine) as session:
+        counter = session.get(CounterRow, ("tab", "repeated_events"))
+    assert counter is not None and counter.count == 2
+
+
+def test_news_after_closing_revises_until_the_episode_is_consumed_and_is_late_after(engine, joiner, turn_of, outcome_of):
+    deliver(engine, joiner, turn_of(), outcome_of("accepted", "e1"), outcome_of("closed", "e2", at_s=2))
+    deliver(engine, joiner, outcome_of("reverted", "e3", at_s=8))
+    revised = newest(engine)
+    assert revised is not None and revised.revision == 2 and len(revised.outcomes) == 3
+    with writing(engine) as session:
+        row = session.get(EpisodeRow, "ep-1")
+        row.state = EpisodeState.CONSUMED
+        session.add(row)
+    deliver(engine, joiner, outcome_of("persisted", "e4", at_s=20))
+    assert fate(engine, "e4") == (Disposition.LATE, None)
+    assert newest(engine) == revised
+
+
+def test_silence_closes_an_episode_after_the_quiet_window(engine, joiner, turn_of, outcome_of, hands, tab_policy):
+    deliver(engine, joiner, turn_of(), outcome_of("shown", "e1"))
+    assert joiner.close_quiet(engine) == 0
+    hands.forward(tab_policy.quiet_seconds + 1)
+    assert joiner.close_quiet(engine) == 1
+    episode = newest(engine)
+    assert episode is not None and episode.closed_by == "quiet"
+
+
+def test_an_orphan_is_refused_after_its_window_and_joined_if_its_turn_comes_after_all(
+    engine, joiner, turn_of, outcome_of, hands, tab_policy
+):
+    deliver(engine, joiner, outcome_of("accepted", "e1"))
+    hands.forward(tab_policy.orphan_seconds + 5)
+    joiner.close_quiet(engine)
+    assert fate(engine, "e1") == (Disposition.REFUSED, "no_turn")
+    deliver(engine, joiner, turn_of())
+    assert fate(engine, "e1") == (Disposition.JOINED, None)
+
+
+def test_a_refusal_is_kept_once(engine, joiner, hands):
+    refusal = Refusal(refusal_id="x", event_id="x", policy="tab", reason="bad_field", detail="d", received_at=hands())
+    deliver(engine, joiner, refusal, refusal)
+    deliver(engine, joiner, refusal)
+    with reading(engine) as session:
+        assert len(session.exec(select(RefusalRow)).all()) == 1
+
+
+def test_a_future_client_clock_does_not_reorder_what_happened(engine, joiner, turn_of, outcome_of, hands):
+    lying = outcome_of("accepted", "e1", at_s=1_209_600, received_at=outcome_of("shown", "x", at_s=1).received_at)
+    deliver(engine, joiner, turn_of(), lying, outcome_of("reverted", "e2", at_s=5), outcome_of("closed", "e3", at_s=6))
+    episode = newest(engine)
+    assert episode is not None and [o.event_id for o in episode.outcomes] == ["e1", "e2", "e3"]
+
+
+def test_each_revision_is_promised_to_the_topic(engine, joiner, turn_of, outcome_of):
+    deliver(engine, joiner, turn_of(), outcome_of("closed", "e1"))
+    deliver(engine, joiner, outcome_of("persisted", "e2", at_s=9))
+    with reading(engine) as session:
+        assert [row.topic for row in session.exec(select(OutboxRow)).all()] == ["episodes", "episodes"]
+
+
+STORY = (
+    ("turn", "1-0", 0.0),
+    ("turn", "1-1", 4.0),
+    ("shown", "a", 1.0),
+    ("accepted", "b", 2.0),
+    ("rejected", "c", 3.0),
+    ("edited", "d", 5.0),
+    ("closed", "e", 6.0),
+    ("persisted", "f", 7.0),
+)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.randoms(use_true_random=False), repeats=st.lists(st.sampled_from(range(len(STORY))), max_size=6), cuts=st.integers(1, 6))
+def test_the_final_episode_does_not_depend_on_order_repeats_or_batches(
+    tmp_path_factory, tab_policy, hands, turn_of, outcome_of, seed: random.Random, repeats: list[int], cuts: int
+):
+    def record(step: tuple[str, str, float]) -> Record:
+        what, name, at_s = step
+        return turn_of(n=name, at_s=at_s) if what == "turn" else outcome_of(what, name, at_s=at_s)
+
+    told = [record(step) for step in STORY]
+    straight = open_db(f"sqlite:///{tmp_path_factory.mktemp('a') / 'db'}")
+    joiner = Joiner({"tab": tab_policy}, hands)
+    deliver(straight, joiner, *told)
+    shuffled = [*told, *(told[i] for i in repeats)]
+    seed.shuffle(shuffled)
+    crooked = open_db(f"sqlite:///{tmp_path_factory.mktemp('b') / 'db'}")
+    for start in range(0, len(shuffled), cuts):
+        deliver(crooked, joiner, *shuffled[start : start + cuts])
+    expected, found = newest(straight), newest(crooked)
+    assert expected is not None and found is not None
+    assert found.model_copy(update={"revision": 1}) == expected.model_copy(update={"revision": 1})
