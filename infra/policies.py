@@ -29,6 +29,11 @@ def policy_folder(settings: Settings) -> Path:
     return here if here.is_dir() else _SHIPPED
 
 
+def shipped_policies(name: str) -> Path:
+    """A folder of policies that comes with the distribution, such as `demo`."""
+    return _SHIPPED / name
+
+
 def load_policies(settings: Settings) -> dict[str, Policy]:
     """All policies of the folder, or those that `SLIPSTREAM_ONLY` names."""
     folder = policy_folder(settings)
