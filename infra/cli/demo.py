@@ -1,0 +1,82 @@
+"""`slipstream demo`: the service in the background of this process, the simulated developers in the foreground of the terminal.
+
+Enters: settings, the model, the driver's arguments. Leaves: the driver's exit code. Goes wrong: `StartError` with one sentence;
+after Ctrl-C everything is stopped and the same command goes on.
+"""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.status import Status
+
+from infra.cli.sentences import say
+from infra.cli.view import age
+from infra.policies import shipped_policies
+from infra.settings import Settings
+from infra.supervisor import preflight, table
+from infra.supervisor.environment import child_environment
+from infra.supervisor.lock import holder, runs_already
+from infra.supervisor.run import Plan, supervise
+from infra.supervisor.state import Deployment, Life
+
+POLICIES = {"tiny": "tab", "smollm2": "smollm2"}
+
+
+def demo(settings: Settings, model: str, arguments: tuple[str, ...]) -> int:
+    settings = demo_settings(settings, model)
+    pid = holder(settings.home)
+    if pid is not None:
+        raise runs_already(settings.home, pid)
+    preflight.check(settings)
+    programs = table.programs(settings)
+    plan = Plan(
+        kind="demo",
+        home=settings.home,
+        programs=(*programs, table.driver(arguments, after=programs)),
+        environment=child_environment(settings),
+        ports=table.ports(settings),
+        addresses=table.addresses(settings),
+        host=settings.host,
+        impatient=True,
+    )
+    with Waiting(Console(stderr=True)) as view:
+        ending = supervise(plan, view)
+    if ending.code == 130:
+        say("stopped; run the same command to go on")
+    elif ending.sentence:
+        say(ending.sentence)
+    return ending.code
+
+
+def demo_settings(settings: Settings, model: str) -> Settings:
+    """Its state lies in a folder of its own beside that of `slipstream up`, and it runs one policy."""
+    return settings.model_copy(
+        update={"home": settings.home / "demo", "policies": shipped_policies("demo"), "only": POLICIES[model]}
+    )
+
+
+class Waiting:
+    """Says what is waited for until the driver takes the terminal; then nothing more."""
+
+    def __init__(self, console: Console) -> None:
+        self._status = Status("Starting", console=console)
+        self._quiet = False
+
+    def __enter__(self) -> Waiting:
+        self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._status.stop()
+
+    def show(self, deployment: Deployment) -> None:
+        services = [process for process in deployment.processes if process.name != "driver"]
+        driver_runs = any(process.pid is not None for process in deployment.processes if process not in services)
+        if driver_runs or deployment.ending is not None:
+            self._quiet = True
+            self._status.stop()
+        if not self._quiet:
+            waiting = [process.name for process in services if process.life is not Life.READY]
+            troubled = [f"{process.name} {process.says}" for process in services if process.life is Life.BACKOFF]
+            words = "; ".join([f"Starting {', '.join(waiting)} ({age(deployment.updated - deployment.since)})", *troubled])
+            self._status.update(words.replace("[", "\\["))

@@ -1,0 +1,141 @@
+"""`slipstream doctor`: every preflight check, the health of what runs, and how far behind each consumer is.
+
+Enters: settings. Leaves: a table with what to do about each problem, and 1 when there is any, else 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from contracts.errors import Retry, SlipstreamError
+from infra.cli.demo import demo_settings
+from infra.cli.status import running_home
+from infra.settings import Settings
+from infra.supervisor import preflight, table
+from infra.supervisor.lock import holder
+from infra.supervisor.orphans import find_orphans
+from infra.supervisor.ports import busy
+from infra.supervisor.probe import is_ready
+from infra.supervisor.state import Deployment, Life, read_state
+
+FAR_BEHIND = 50_000
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`mend` is empty where nothing is wrong."""
+
+    what: str
+    says: str
+    mend: str = ""
+    ok: bool = True
+
+
+def doctor(settings: Settings) -> int:
+    home = running_home(settings.home)
+    if home != settings.home:
+        settings = demo_settings(settings, "tiny")
+    findings = [*_preflight(settings), *_processes(settings), *_lags(settings)]
+    _show(Console(), findings)
+    return 0 if all(finding.ok for finding in findings) else 1
+
+
+def _preflight(settings: Settings) -> Iterator[Finding]:
+    for what, check in preflight.CHECKS.items():
+        try:
+            yield Finding(what, check(settings))
+        except preflight.Problem as problem:
+            yield Finding(what, problem.wrong, problem.mend, ok=False)
+        except SlipstreamError as error:
+            yield Finding(what, str(error), ok=False)
+
+
+def _processes(settings: Settings) -> Iterator[Finding]:
+    state = read_state(settings.home)
+    if holder(settings.home) is None:
+        yield from _left_behind(settings)
+    elif state is not None:
+        yield Finding("supervisor", f"process {state.pid}, memory at most {state.peak_rss_mb:.0f} MB")
+        yield from asyncio.run(_health(settings, state))
+
+
+def _left_behind(settings: Settings) -> Iterator[Finding]:
+    left = find_orphans(settings.home)
+    names = ", ".join(f"{name} ({process.pid})" for process, name in left.items())
+    if left:
+        yield Finding("supervisor", f"gone, but these still run: {names}", "run `slipstream down`", ok=False)
+    else:
+        yield Finding("supervisor", "does not run")
+    for what, port in table.ports(settings).items():
+        taken = None if left else busy(settings.host, port)
+        mend = "stop that program or use --port-base" if taken else ""
+        yield Finding(f"port {port}", f"{what}: {taken or 'free'}", mend, ok=taken is None)
+
+
+async def _health(settings: Settings, state: Deployment) -> list[Finding]:
+    running = settings.model_copy(update={"port_base": state.ports.get("gateway", settings.port_base)})
+    ready = {program.name: program.ready for program in table.programs(running)}
+    findings = []
+    for process in state.processes:
+        mend = f"read {process.log}"
+        if process.life is not Life.READY:
+            findings.append(Finding(process.name, f"{process.life}: {process.says}", mend, ok=False))
+        elif process.name in ready and not await is_ready(ready[process.name], alive_s=60.0):
+            findings.append(Finding(process.name, "runs but does not answer", mend, ok=False))
+        else:
+            restarts = f", restarted {process.restarts} times" if process.restarts else ""
+            findings.append(Finding(process.name, f"ready{restarts}"))
+    return findings
+
+
+def _lags(settings: Settings) -> Iterator[Finding]:
+    """Consumer groups are known from the offsets that they keep in the database."""
+    if not (_is_there(settings.database) and _is_there(settings.event_log)):
+        return
+    try:
+        for group, topic, behind in _read_lags(settings):
+            far = behind > FAR_BEHIND
+            yield Finding(f"{group} < {topic}", f"{behind} behind", "see whether that process runs" if far else "", ok=not far)
+    except Retry as error:
+        yield Finding("event log", str(error), "see whether the addresses in SLIPSTREAM_* are right", ok=False)
+
+
+def _read_lags(settings: Settings) -> Iterator[tuple[str, str, int]]:
+    from infra.db.engine import open_db, reading
+    from infra.db.query import select
+    from infra.db.tables.stream import OffsetRow
+    from infra.eventlog.open import open_log
+
+    log = open_log(settings.event_log)
+    try:
+        with reading(open_db(settings.database)) as session:
+            pairs = session.exec(select(OffsetRow.consumer_group, OffsetRow.topic).distinct()).all()
+        for group, topic in sorted(pairs):
+            committed = log.committed(group, topic)
+            yield group, topic, sum(end - committed.get(place, 0) for place, end in log.ends(topic).items())
+    finally:
+        log.close()
+
+
+def _is_there(url: str) -> bool:
+    """Looking must not make a database."""
+    return not url.startswith("sqlite:///") or Path(url.removeprefix("sqlite:///")).exists()
+
+
+def _show(console: Console, findings: list[Finding]) -> None:
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("", "what", "how it is", "what to do"):
+        shown.add_column(name)
+    for finding in findings:
+        mark = Text("ok", style="green") if finding.ok else Text("problem", style="bold red")
+        shown.add_row(mark, Text(finding.what), Text(finding.says), Text(finding.mend))
+    console.print(shown)
+    problems = sum(not finding.ok for finding in findings)
+    console.print(f"{problems} problem{'s' if problems != 1 else ''}." if problems else "No problem found.", highlight=False)

