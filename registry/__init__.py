@@ -1,0 +1,1 @@
+"""Weights earn their traffic: ledger, gates, canary statistics, rollout controller, operator console."""
