@@ -1,0 +1,1 @@
+"""Drives the service as its users would. It speaks HTTP and records, and nothing imports it."""
