@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from kafka import KafkaAdminClient, KafkaProducer, OffsetSpec, TopicPartition  # type: ignore[import-untyped]
-from kafka.errors import KafkaError, NoError, TopicAlreadyExistsError, for_code  # type: ignore[import-untyped]
+from kafka import KafkaAdminClient, KafkaProducer, OffsetSpec, TopicPartition
+from kafka.errors import KafkaError, NoError, TopicAlreadyExistsError, for_code
 
 from contracts.errors import UnknownName
 from contracts.topics import Topic

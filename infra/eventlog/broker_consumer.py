@@ -13,9 +13,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition  # type: ignore[import-untyped]
-from kafka.errors import KafkaError  # type: ignore[import-untyped]
+from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka.errors import KafkaError
 
+from contracts.errors import Retry
 from infra.eventlog.broker_client import open_client
 from infra.eventlog.broker_errors import LOST_PLACE, explain, explained
 from infra.eventlog.port import Message, OnAssigned, Partition
@@ -25,6 +26,8 @@ SESSION_TIMEOUT_MS = 6_000
 
 SLOWEST_BATCH_MS = 60_000
 """A rebalance waits so long for a member that is busy; one that is busy for longer loses its partitions."""
+
+LEARN_S = 10.0
 
 SLICE_MS = 100
 """A poll looks up from waiting so often: partitions that came meanwhile stand still until it does."""
@@ -55,6 +58,8 @@ class BrokerConsumer:
             metrics_enabled=False,
         )
         self._consumer.subscribe(topics, listener=_Stop(self._consumer, self._stopped))
+        with explained(bootstrap):
+            self._learn(topics)
 
     def poll(self, timeout_s: float, most: int = 500) -> list[Message]:
         deadline = time.monotonic() + timeout_s
@@ -91,6 +96,16 @@ class BrokerConsumer:
         self._closed = True
         with explained(self._bootstrap):
             self._consumer.close(autocommit=False, timeout_ms=5_000)
+
+    def _learn(self, topics: Sequence[str]) -> None:
+        """Know the partitions before joining. The client (3.0.12) may take its first metadata request, sent before it knew the
+        topics, for the answer: as the group's leader it would then share out no partitions, and for minutes not notice."""
+        deadline = time.monotonic() + LEARN_S
+        while not all(self._consumer.partitions_for_topic(topic) for topic in topics):
+            if time.monotonic() > deadline:
+                self.close()
+                raise Retry(f"Kafka at {self._bootstrap} does not tell the partitions of {', '.join(topics)} yet.")
+            time.sleep(0.05)
 
     def _start(self, stopped: frozenset[TopicPartition]) -> None:
         """An error of `on_assigned` leaves them stopped: the next poll asks again."""

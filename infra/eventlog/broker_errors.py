@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kafka import errors  # type: ignore[import-untyped]
+from kafka import errors
 
 from contracts.errors import Poison, Retry, SlipstreamError, StartError, UnknownName
 

@@ -64,9 +64,7 @@ class EmbeddedLog:
                     " ON CONFLICT (name) DO UPDATE SET retention_s = excluded.retention_s",
                     (topic.name, topic.partitions, topic.retention_s),
                 )
-                topic_id, count = connection.execute(
-                    "SELECT id, partitions FROM topics WHERE name = ?", (topic.name,)
-                ).fetchone()
+                topic_id, count = connection.execute("SELECT id, partitions FROM topics WHERE name = ?", (topic.name,)).fetchone()
                 connection.executemany(
                     "INSERT OR IGNORE INTO partitions (topic_id, partition, next_offset) VALUES (?, ?, 0)",
                     [(topic_id, number) for number in range(count)],

@@ -5,8 +5,8 @@ gives a dead member's partitions to the others. Delivery is at least once: where
 to `on_assigned` (usually the offset in its own database, written in one transaction with the effects), so that effects are
 exactly once.
 
-Topics with equally many partitions, read by the same members, are shared alike: records of one key meet in one member even when they
-travel on several topics.
+Topics with equally many partitions, read by the same members, are shared alike: records of one key meet in one member even
+when they travel on several topics.
 """
 
 from __future__ import annotations

@@ -1,0 +1,180 @@
+"""The part of the event log's promise that is about groups: who reads what, from where, and who takes over."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+
+import pytest
+
+from contracts.errors import Retry
+from contracts.topics import Topic
+from infra.eventlog.port import EventLog, Partition
+from tests.contract.eventlog_acts import (
+    Join,
+    commit,
+    new_group,
+    new_topic,
+    numbered,
+    places,
+    take,
+    until,
+    values,
+)
+from tests.contract.member import killable_member
+
+
+class Groups:
+    def test_a_group_shares_the_partitions(self, log: EventLog, topic: Topic, join: Join) -> None:
+        group = new_group()
+        one, two = join(group, topic), join(group, topic)
+        read = until(lambda read: len(one.assignment()) == len(two.assignment()) == 2, [one, two])
+        assert one.assignment() | two.assignment() == places(topic)
+        log.append(topic.name, numbered(200, keys=40))
+        read += until(lambda read: len(read) >= 200, [one, two])
+        assert sorted(values(read)) == list(range(200))
+
+    def test_more_members_than_partitions(self, log: EventLog, join: Join) -> None:
+        topic = new_topic(partitions=1)
+        log.ensure([topic])
+        group = new_group()
+        one, two = join(group, topic), join(group, topic)
+        until(lambda read: one.assignment() | two.assignment() == places(topic), [one, two])
+        until(lambda read: len(one.assignment()) + len(two.assignment()) == 1, [one, two])
+
+    def test_topics_with_equally_many_partitions_are_shared_alike(self, log: EventLog, topic: Topic, join: Join) -> None:
+        twin = new_topic()
+        log.ensure([twin])
+        group = new_group()
+        one, two = join(group, topic, twin), join(group, topic, twin)
+        until(lambda read: len(one.assignment()) == len(two.assignment()) == 4, [one, two])
+        assert {place.number for place in one.assignment()}.isdisjoint(place.number for place in two.assignment())
+        log.append(topic.name, numbered(100, keys=30))
+        log.append(twin.name, numbered(100, keys=30))
+        homes: dict[str | None, set[int]] = defaultdict(set)
+        for message in take(join(new_group(), topic, twin), 200):
+            homes[message.key].add(message.partition)
+        assert all(len(home) == 1 for home in homes.values())
+
+    def test_each_group_reads_everything(self, log: EventLog, topic: Topic, join: Join) -> None:
+        log.append(topic.name, numbered(60, keys=10))
+        for group in (new_group(), new_group()):
+            assert sorted(values(take(join(group, topic), 60))) == list(range(60))
+
+    def test_a_restart_resumes_at_what_was_committed(self, log: EventLog, topic: Topic, join: Join) -> None:
+        log.append(topic.name, numbered(60, keys=10))
+        group = new_group()
+        consumer = join(group, topic)
+        read = take(consumer, 60)
+        commit(consumer, read[:25])
+        consumer.close()
+        again = take(join(group, topic), 35)
+        assert sorted(values([*read[:25], *again])) == list(range(60))
+
+    def test_what_on_assigned_says_wins_over_what_was_committed(self, log: EventLog, topic: Topic, join: Join) -> None:
+        log.append(topic.name, numbered(60, keys=10))
+        ends = log.ends(topic.name)
+        group = new_group()
+        consumer = join(group, topic)
+        commit(consumer, take(consumer, 60))
+        consumer.close()
+        told = {place: end // 2 for place, end in ends.items() if place.number < 2}
+        asked: list[frozenset[Partition]] = []
+
+        def on_assigned(assigned: frozenset[Partition]) -> dict[Partition, int]:
+            asked.append(assigned)
+            return told
+
+        expected = sum(ends[place] - start for place, start in told.items())
+        read = take(join(group, topic, on_assigned=on_assigned), expected)
+        assert len(read) == expected
+        for place, start in told.items():
+            assert [m.offset for m in read if m.place == place] == list(range(start, ends[place]))
+        assert frozenset().union(*asked) == places(topic)
+
+    def test_on_assigned_that_fails_is_asked_again(self, log: EventLog, topic: Topic, join: Join) -> None:
+        log.append(topic.name, numbered(20, keys=10))
+        asked_in: list[int] = []
+
+        def on_assigned(assigned: frozenset[Partition]) -> dict[Partition, int]:
+            asked_in.append(threading.get_ident())
+            if len(asked_in) == 1:
+                raise Retry("the database is away")
+            return dict.fromkeys(assigned, 1)
+
+        consumer = join(new_group(), topic, on_assigned=on_assigned)
+        with pytest.raises(Retry, match="the database is away"):
+            until(lambda read: False, [consumer])
+        expected = sum(max(0, end - 1) for end in log.ends(topic.name).values())
+        read = take(consumer, expected)
+        assert len(read) == expected and all(message.offset >= 1 for message in read)
+        assert set(asked_in) == {threading.get_ident()}
+
+    def test_a_start_beyond_the_end_reads_again(self, log: EventLog, topic: Topic, join: Join) -> None:
+        log.append(topic.name, numbered(20, keys=10))
+        consumer = join(new_group(), topic, on_assigned=lambda assigned: dict.fromkeys(assigned, 1_000))
+        assert sorted(values(take(consumer, 20))) == list(range(20))
+
+    def test_others_take_over_after_a_close(self, topic: Topic, join: Join) -> None:
+        group = new_group()
+        one, two = join(group, topic), join(group, topic)
+        until(lambda read: len(one.assignment()) == len(two.assignment()) == 2, [one, two])
+        one.close()
+        until(lambda read: two.assignment() == places(topic), [two], patience_s=8)
+
+    def test_others_take_over_after_a_death(self, url: str, log: EventLog, topic: Topic, join: Join) -> None:
+        group = new_group()
+        with killable_member(url, group, topic.name) as member:
+            member.wait_for(4)
+            survivor = join(group, topic)
+            until(lambda read: len(survivor.assignment()) == 2, [survivor])
+            member.kill()
+            log.append(topic.name, numbered(100, keys=30))
+            until(lambda read: set(values(read)) == set(range(100)), [survivor])
+            assert survivor.assignment() == places(topic)
+
+    def test_a_member_commits_only_what_is_its_own(self, log: EventLog, topic: Topic, join: Join) -> None:
+        log.append(topic.name, numbered(100, keys=30))
+        group = new_group()
+        one = join(group, topic)
+        until(lambda read: one.assignment() == places(topic), [one])
+        two = join(group, topic)
+        until(lambda read: len(one.assignment()) == len(two.assignment()) == 2, [one, two])
+        one.commit(dict.fromkeys(places(topic), 3))
+        assert log.committed(group, topic.name) == {p: 3 if p in one.assignment() else 0 for p in places(topic)}
+
+    def test_everything_is_read_at_least_once_while_members_come_and_go(self, log: EventLog, topic: Topic, join: Join) -> None:
+        group, total = new_group(), 600
+        stop = threading.Event()
+
+        def write() -> None:
+            for start in range(0, total, 20):
+                log.append(topic.name, numbered(20, keys=30, start=start))
+                stop.wait(0.05)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        seen: set[int] = set()
+        members = [join(group, topic)]
+        try:
+            deadline = time.monotonic() + 60
+            changes = iter([0.5, 1.5, 2.5, 3.5])
+            started = time.monotonic()
+            due: float | None = next(changes)
+            while len(seen) < total or due is not None:
+                assert time.monotonic() < deadline, f"{total - len(seen)} were never read"
+                for member in members:
+                    read = member.poll(0.02, most=50)
+                    seen.update(values(read))
+                    commit(member, read)
+                if due is not None and time.monotonic() - started > due:
+                    if len(members) < 3 and due < 3:
+                        members.append(join(group, topic))
+                    else:
+                        members.pop(0).close()
+                    due = next(changes, None)
+        finally:
+            stop.set()
+            writer.join()
+        assert seen == set(range(total))

@@ -1,0 +1,82 @@
+"""A real Apache Kafka for the tests of this folder.
+
+Found by `KAFKA_HOME` (a folder holding `run`), else `../shared/kafka` from the repository's root, else the running broker
+that `SLIPSTREAM_KAFKA` names (host:port); without any of them the tests that need one are skipped and say so.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+START_S = 40.0
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Kafka:
+    """A broker. `ours`: the tests started it, so they may kill it and start it again on the same folder and port."""
+
+    def __init__(self, bootstrap: str | None, command: Path | None, folder: Path) -> None:
+        self.ours = command is not None
+        self._command = command
+        self._folder = folder
+        self._process: subprocess.Popen[str] | None = None
+        self._port = 0
+        self.bootstrap = bootstrap or ""
+        if self.ours:
+            self.start()
+
+    def start(self) -> None:
+        self._folder.mkdir(exist_ok=True)
+        with (self._folder / "broker.log").open("a") as errors:
+            self._process = subprocess.Popen(
+                [str(self._command), str(self._folder), str(self._port)], stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+        self.bootstrap = self._ready(self._process).split()[1]
+        self._port = int(self.bootstrap.rpartition(":")[2])
+
+    def _ready(self, process: subprocess.Popen[str]) -> str:
+        """`ready HOST:PORT pid PID`, from a process that may also end or hang instead."""
+        assert process.stdout is not None
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline and process.poll() is None:
+            if select.select([process.stdout], [], [], 0.2)[0]:
+                line = process.stdout.readline()
+                if line.startswith("ready "):
+                    return line
+        self.kill()
+        raise RuntimeError(f"Kafka did not start: {(self._folder / 'broker.log').read_text()[-2000:]}")
+
+    def kill(self) -> None:
+        """A crash: SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    home = Path(os.environ.get("KAFKA_HOME") or ROOT.parent / "shared" / "kafka")
+    running = os.environ.get("SLIPSTREAM_KAFKA")
+    if (home / "run").is_file():
+        broker = Kafka(None, home / "run", tmp_path_factory.mktemp("kafka"))
+    elif running:
+        broker = Kafka(running, None, tmp_path_factory.mktemp("kafka"))
+    else:
+        pytest.skip(f"no Kafka: {home} has no `run`, and neither KAFKA_HOME nor SLIPSTREAM_KAFKA is set")
+    yield broker
+    broker.stop()
