@@ -5,10 +5,18 @@ Enters: settings. Leaves: a Celery application. A beat job that nobody took befo
 
 from __future__ import annotations
 
+import threading
+
 from celery import Celery
+from celery.signals import setup_logging, worker_shutting_down
 
 from infra.cache import redis_url
 from infra.settings import Settings
+
+
+@setup_logging.connect  # type: ignore[untyped-decorator]
+def _keep_our_logs(**_: object) -> None:
+    """A receiver here keeps Celery from setting up logging of its own; `infra.telemetry` did."""
 
 
 def make_jobs(name: str, settings: Settings) -> Celery:
@@ -38,3 +46,17 @@ def every(app: Celery, seconds: float, task: str, *args: str) -> None:
         "options": {"expires": seconds},
     }
     app.conf.beat_schedule = schedule
+
+
+def run_worker(app: Celery, stop: threading.Event) -> None:
+    """Take jobs in this very process, one at a time, until SIGTERM or SIGINT; `stop` is set at once, so that a long job can end."""
+    worker_shutting_down.connect(lambda **_: stop.set(), weak=False)
+    worker = app.Worker(
+        pool="solo", concurrency=1, without_gossip=True, without_mingle=True, without_heartbeat=True, quiet=True, loglevel="WARNING"
+    )
+    worker.start()
+
+
+def run_beat(app: Celery) -> None:
+    """Ask for jobs as `every` says, until SIGTERM or SIGINT. The schedule is kept in memory: there is no file that can be torn."""
+    app.Beat(scheduler_cls="celery.beat:Scheduler", quiet=True, loglevel="WARNING").run()
