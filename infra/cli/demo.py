@@ -19,6 +19,9 @@ from infra.supervisor.lock import holder, runs_already
 from infra.supervisor.run import Plan, supervise
 from infra.supervisor.state import Deployment, Life
 
+PATIENCE = 8
+"""Deaths before readiness; about a quarter of a minute."""
+
 POLICIES = {"tiny": "tab", "smollm2": "smollm2"}
 
 
@@ -37,7 +40,7 @@ def demo(settings: Settings, model: str, arguments: tuple[str, ...]) -> int:
         ports=table.ports(settings),
         addresses=table.addresses(settings),
         host=settings.host,
-        impatient=True,
+        patience=PATIENCE,
     )
     with Waiting(Console(stderr=True)) as view:
         ending = supervise(plan, view)

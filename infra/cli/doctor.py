@@ -132,7 +132,7 @@ def _is_there(url: str) -> bool:
 def _show(console: Console, findings: list[Finding]) -> None:
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("", "what", "how it is", "what to do"):
-        shown.add_column(name)
+        shown.add_column(name, overflow="fold")
     for finding in findings:
         mark = Text("ok", style="green") if finding.ok else Text("problem", style="bold red")
         shown.add_row(mark, Text(finding.what), Text(finding.says), Text(finding.mend))

@@ -81,6 +81,7 @@ class Child:
     def is_ready(self) -> None:
         self._move(Life.READY)
         self.was_ready = True
+        self.listen()
 
     def ask_to_stop(self, now: float) -> None:
         """SIGTERM, or nothing where nothing runs. Later calls change nothing."""

@@ -7,6 +7,7 @@ environment; and their end. Goes wrong: a process that may not be read or ended 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -25,7 +26,7 @@ def recorded(pid: int, create_time: float | None) -> psutil.Process | None:
     try:
         process = psutil.Process(pid)
         same = create_time is not None and abs(process.create_time() - create_time) < _SAME_S
-        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+        return process if same and _runs(process) else None
     except psutil.Error:
         return None
 
@@ -44,10 +45,26 @@ def end(processes: Sequence[psutil.Process], grace_s: float = 5.0) -> None:
     """SIGTERM, some time, SIGKILL."""
     for process in processes:
         _quietly(process.terminate)
-    _, left = psutil.wait_procs(processes, timeout=grace_s)
-    for process in left:
+    for process in _outlast(processes, grace_s):
         _quietly(process.kill)
-    psutil.wait_procs(left, timeout=2.0)
+    _outlast(processes, 2.0)
+
+
+def _outlast(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Those that still run after so long. One that ended but whose parent does not ask for its exit code runs no more."""
+    deadline = time.monotonic() + seconds
+    left = [process for process in processes if _runs(process)]
+    while left and time.monotonic() < deadline:
+        time.sleep(0.02)
+        left = [process for process in left if _runs(process)]
+    return left
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def _from_state(home: Path) -> Iterator[tuple[str, psutil.Process]]:

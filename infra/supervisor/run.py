@@ -28,12 +28,11 @@ from infra.supervisor.state import ALIVE, Deployment, Life, write_state
 
 TURN_S = 0.05
 TELL_S = 1.0
-DIES_TOO_OFTEN = 8
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run where. `impatient`: end when a program that never was ready has died eight times, rather than try on."""
+    """What to run where. `patience`: how often a program that never was ready may die before the whole ends; None: for ever."""
 
     kind: Literal["up", "demo"]
     home: Path
@@ -42,7 +41,7 @@ class Plan:
     ports: Mapping[str, int] = field(default_factory=dict)
     addresses: Mapping[str, str] = field(default_factory=dict)
     host: str = "127.0.0.1"
-    impatient: bool = False
+    patience: int | None = None
 
 
 @dataclass(frozen=True)
@@ -144,7 +143,7 @@ class Supervisor:
             if child.program.foreground and child.life is Life.STOPPED:
                 code = child.last_exit or 0
                 return Ending(code if code >= 0 else 128 - code)
-            if self._plan.impatient and child.deaths >= DIES_TOO_OFTEN and not child.was_ready:
+            if self._plan.patience is not None and child.deaths >= self._plan.patience and not child.was_ready:
                 return Ending(1, f"{name} died {child.deaths} times and never became ready ({child.says}); see {child.log}")
         return None
 
