@@ -182,7 +182,7 @@ def test_ctrl_c_reaches_the_foreground_program_and_ends_with_130(fleet, script, 
 
 
 def test_logs_are_appended_to_and_rotated_when_large(fleet, script):
-    talker = script("talker", "print('{\"message\": \"here I am\"}', flush=True); import signal; signal.pause()")
+    talker = script("talker", 'print(\'{"message": "here I am"}\', flush=True); import signal; signal.pause()')
     log = fleet.home / "logs" / "talker.log"
     for _ in range(2):
         supervisor = fleet.start(talker)

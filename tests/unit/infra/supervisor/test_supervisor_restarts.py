@@ -25,10 +25,7 @@ def test_a_killed_process_is_started_again(fleet, sleeper, kill9):
 
 def test_helpers_of_a_killed_process_do_not_work_beside_its_successor(fleet, script, kill9, tmp_path, eventually, is_gone):
     note = tmp_path / "helper"
-    text = (
-        "import os, signal\nhelper = os.fork()\n"
-        f"if helper: open({str(note)!r}, 'a').write(f'{{helper}} ')\nsignal.pause()"
-    )
+    text = f"import os, signal\nhelper = os.fork()\nif helper: open({str(note)!r}, 'a').write(f'{{helper}} ')\nsignal.pause()"
     fleet.start(script("parent", text))
     parent = fleet.ready("parent")
     helper = int(note.read_text().split()[0])
