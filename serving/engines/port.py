@@ -1,8 +1,9 @@
 """What every engine promises: several versions of one policy side by side, loaded and freed while others answer.
 
-Enters: folders of weights, and requests that name a version. Leaves: answers with the exact ids that were sampled and the log-prob
-of each under the distribution it was drawn from. What can go wrong: `BrokenModel` when a folder cannot be served, `NotLoaded`
-for a version that is not here (any more), `Busy` when too many wait, `BadPrompt` for a prompt that the model cannot take.
+Enters: folders of weights, and requests that name a version. Leaves: answers with the exact ids that were sampled and the
+log-prob of each under the distribution it was drawn from. What can go wrong: `BrokenModel` when a folder cannot be served,
+`NotLoaded` for a version that is not here (any more), `Busy` when too many wait, `BadPrompt` for a prompt that the model
+cannot take.
 """
 
 from __future__ import annotations
