@@ -46,7 +46,7 @@ class Counts:
 
 
 def decide_bench(plan: RolloutPlan, loading: Loading, results: Sequence[GateResult], elapsed_s: float) -> Decision:
-    """Before traffic: ADVANCE to the first step, REJECT, or HOLD. A plan without bench gates asks for nothing but weights that load."""
+    """Before traffic: ADVANCE to the first step, REJECT, or HOLD. A plan without bench gates asks only for weights that load."""
     if loading.failure is not None:
         return Decision(Action.REJECT, f"it could not be loaded: {loading.failure}")
     failed = _of(results, Verdict.FAIL)

@@ -1,9 +1,9 @@
 """What gates judge by: figures of candidate and champion in one step of one experiment, read from the rewards.
 
-Enters: database rows. Leaves: an immutable `Evidence`. Both arms are read alike: same experiment, step, reward spec and moment, and
-their episodes were closed by the same rule, so neither is riper than the other. Steps are never pooled, and turns that were asked for
-by version name (`pinned`) belong to no experiment. An arm is whom the split meant, not which version answered in the end.
-A request is an episode; one that has no reward counts as a request and is out of the means.
+Enters: database rows. Leaves: an immutable `Evidence`. Both arms are read alike: same experiment, step, reward
+spec and moment, and their episodes were closed by the same rule, so neither is riper than the other. Steps are never pooled, and
+turns that were asked for by version name (`pinned`) belong to no experiment. An arm is whom the split meant, not which version
+answered in the end. A request is an episode; one that has no reward counts as a request and is out of the means.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ARMS = ("candidate", "champion")
 
 @dataclass(frozen=True)
 class ArmEvidence:
-    """`requests` and `subjects` with or without a reward; `rewarded` and `sums` with one. `latencies` are sorted, in milliseconds."""
+    """`requests` and `subjects` with or without a reward; `rewarded` and `sums` with one. `latencies` are sorted milliseconds."""
 
     requests: int = 0
     subjects: int = 0
@@ -81,11 +81,8 @@ def _read_arm(session: Session, exposure: Exposure, arm: str, measures: frozense
         RewardRow.arm == arm,
     )
     value = col(RewardRow.value)
-    by_subject = session.exec(
-        select(RewardRow.subject, func.count(), func.count(value), func.sum(value), func.sum(value * value))
-        .where(*here)
-        .group_by(RewardRow.subject)
-    ).all()
+    columns = (RewardRow.subject, func.count(), func.count(value), func.sum(value), func.sum(value * value))
+    by_subject = session.execute(select(*columns).where(*here).group_by(RewardRow.subject)).all()  # type: ignore[call-overload]
     finishes = session.exec(select(RewardRow.finish, func.count()).where(*here).group_by(RewardRow.finish)).all()
     latencies: list[float] = []
     if "latency_ms" in measures:
@@ -105,7 +102,7 @@ def _read_arm(session: Session, exposure: Exposure, arm: str, measures: frozense
 
 def _part_sums(session: Session, here: tuple[bool, ...], name: str) -> tuple[Sums, ...]:
     value = col(RewardPartRow.value)
-    rows = session.exec(
+    rows = session.execute(
         select(RewardRow.subject, func.count(value), func.sum(value), func.sum(value * value))
         .join(
             RewardPartRow,

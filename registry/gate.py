@@ -85,7 +85,7 @@ class Panel:
 
     @property
     def measures(self) -> frozenset[str]:
-        return frozenset().union(*(gate.measures() for gate in self._gates.values()))
+        return frozenset(measure for gate in self._gates.values() for measure in gate.measures())
 
     def judge(self, evidence: Evidence) -> tuple[GateResult, ...]:
         return tuple(_judge(name, gate, evidence) for name, gate in self._gates.items())

@@ -1,7 +1,7 @@
 """The registry process: the ledger's intake, a controller per policy, MLflow's mirror, and the console, each in its own thread.
 
-Enters: checkpoints and evaluations from their topics. Leaves: rollouts. A thread that crashes stops the process, which the supervisor
-starts again; only the mirror may fail for good without harm.
+Enters: checkpoints and evaluations from their topics. Leaves: rollouts. A thread that crashes stops the process, which the
+supervisor starts again; only the mirror may fail for good without harm.
 """
 
 from __future__ import annotations

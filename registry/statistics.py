@@ -100,8 +100,8 @@ def difference(
     """Anytime-valid interval of mean(candidate) - mean(champion), over requests that have a value.
 
     D is the difference of means and V its variance. With s2 the pooled variance of a request, t = s2 / V is the number of
-    independent requests per arm that would tell as much, and |D - truth| <= sqrt(V / t) u(t) at all times with probability 1 - alpha,
-    where u is Robbins' normal mixture boundary, narrowest at t = `sharpest_at` (chosen before any data).
+    independent requests per arm that would tell as much, and |D - truth| <= sqrt(V / t) u(t) at all times with probability
+    1 - alpha, where u is Robbins' normal mixture boundary, narrowest at t = `sharpest_at` (chosen before any data).
 
     `request` takes requests as independent: V = s2 / n in each arm. Right for simulated traffic, too narrow for people.
     `subject` lets the requests of one person hang together: V is the cluster-robust variance of the mean, never less than that
@@ -161,4 +161,4 @@ def _boundary(t: float, alpha: float, sharpest_at: float, freedom: int) -> float
 
 @lru_cache(maxsize=64)
 def _precision(sharpest_at: float, alpha: float) -> float:
-    return best_rho(sharpest_at, alpha)
+    return float(best_rho(sharpest_at, alpha))

@@ -12,7 +12,7 @@ from contracts.states import CheckpointState
 from infra.clock import from_ms
 from infra.db.query import Session
 from infra.db.tables.registry import VersionRow
-from registry.ledger import Standing, Why, move_version, note, route
+from registry.ledger import Why, move_version, note, route
 
 State = CheckpointState
 
@@ -58,7 +58,7 @@ def throw_out(session: Session, now: Rollout, before: CheckpointState, why: Why,
     return _route(session, now, why, owner, **_NO_CANDIDATE)
 
 
-_NO_CANDIDATE: dict[str, None | float] = {
+_NO_CANDIDATE: dict[str, float | None] = {
     "candidate": None,
     "candidate_state": None,
     "experiment": None,

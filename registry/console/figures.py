@@ -65,20 +65,21 @@ def read_figures(session: Session, policy: str, spec: str) -> Figures:
     value = col(RewardRow.value)
     cells: dict[tuple[str, int], _Cell] = defaultdict(_Cell)
     silent = func.sum(case((col(RewardRow.finish) == "silence", 1), else_=0))
-    totals = select(
-        RewardRow.version, stretch, func.count(), silent, func.count(value), func.sum(value), func.sum(value * value)
-    )
-    for version, at_ms, n, quiet, rewarded, total, squares in session.execute(totals.where(*mine).group_by(RewardRow.version, stretch)):
-        cells[version, at_ms] = _Cell(n, quiet, rewarded, total or 0.0, squares or 0.0)
+    version = col(RewardRow.version)
+    columns = (version, stretch, func.count(), silent, func.count(value), func.sum(value), func.sum(value * value))
+    totals = select(*columns).where(*mine).group_by(version, stretch)  # type: ignore[call-overload]
+    for name, at_ms, n, quiet, rewarded, total, squares in session.execute(totals):
+        cells[name, at_ms] = _Cell(n, quiet, rewarded, total or 0.0, squares or 0.0)
     part = col(RewardPartRow.value)
+    parts_of = (version, stretch, RewardPartRow.name, func.max(RewardPartRow.weight), func.count(part), func.sum(part))
     parts = (
-        select(RewardRow.version, stretch, RewardPartRow.name, func.max(RewardPartRow.weight), func.count(part), func.sum(part))
+        select(*parts_of)  # type: ignore[call-overload]
         .join(RewardPartRow, (col(RewardPartRow.episode_id) == RewardRow.episode_id) & (col(RewardPartRow.spec) == RewardRow.spec))
         .where(*mine, part.is_not(None))
-        .group_by(RewardRow.version, stretch, RewardPartRow.name)
+        .group_by(version, stretch, col(RewardPartRow.name))
     )
-    for version, at_ms, name, weight, n, total in session.execute(parts):
-        cells[version, at_ms].parts[name] = _Part(weight, n, total)
+    for name, at_ms, extractor, weight, n, total in session.execute(parts):
+        cells[name, at_ms].parts[extractor] = _Part(weight, n, total)
     return Figures(_by_version(cells), Series(bucket_seconds=width_s, points=_points(cells)))
 
 

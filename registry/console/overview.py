@@ -13,22 +13,20 @@ from datetime import datetime
 from contracts.checkpoint import Checkpoint
 from contracts.policy import Policy
 from contracts.rollout import Rollout
-from contracts.states import CheckpointState, Disposition
+from contracts.states import CheckpointState
 from contracts.verdict import GateResult, Verdict
 from infra.clock import from_ms
 from infra.db.query import Session, col, func, select
-from infra.db.tables.ingest import OutcomeRow, RefusalRow, TurnRow
+from infra.db.tables.ingest import TurnRow
 from infra.db.tables.learner import CycleRow
 from infra.db.tables.registry import AuditRow, GateRow, RolloutRow, VersionRow
 from infra.db.tables.rewarding import RewardRow
 from infra.db.tables.serving import ReplicaRow
-from infra.db.tables.stream import CounterRow
+from registry.console.accounting import read_accounting
 from registry.console.figures import Figures, read_figures
 from registry.console.sentence import say
 from registry.console.views import (
-    Accounting,
     AuditView,
-    Count,
     CycleView,
     GateView,
     Overview,
@@ -62,7 +60,7 @@ def read_overview(session: Session, policy: Policy, policies: Sequence[str], at:
         rollout=rollout,
         versions=versions,
         cycles=cycles,
-        accounting=_accounting(session, policy.name),
+        accounting=read_accounting(session, policy.name),
         replicas=_replicas(session, policy.name),
         audit=audit,
         series=figures.series,
@@ -152,9 +150,6 @@ def _versions(
     found = []
     for row in rows:
         checkpoint = Checkpoint.decode(row.body)
-        share = 0.0
-        if rollout is not None:
-            share = rollout.share if row.version == rollout.candidate else 1 - rollout.share if row.version == rollout.champion else 0.0
         found.append(
             VersionView(
                 version=row.version,
@@ -164,11 +159,17 @@ def _versions(
                 parent=checkpoint.parent,
                 samples=checkpoint.sample_count,
                 reason=why.get(row.version, ""),
-                share=share,
+                share=_share(rollout, row.version),
                 figures=figures.by_version.get(row.version),
             )
         )
     return tuple(found)
+
+
+def _share(rollout: RolloutView | None, version: str) -> float:
+    if rollout is None or version not in (rollout.candidate, rollout.champion):
+        return 0.0
+    return rollout.share if version == rollout.candidate else 1.0 - rollout.share
 
 
 def _cycles(session: Session, policy: str) -> tuple[CycleView, ...]:
@@ -200,32 +201,6 @@ def _numbers(stats: str) -> dict[str, float]:
         for name, value in pairs
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     }
-
-
-def _accounting(session: Session, policy: str) -> Accounting:
-    by_fate = session.exec(
-        select(OutcomeRow.disposition, OutcomeRow.reason, func.count())
-        .where(OutcomeRow.policy == policy)
-        .group_by(OutcomeRow.disposition, OutcomeRow.reason)
-    ).all()
-    turned_away = session.exec(
-        select(RefusalRow.reason, func.count()).where(RefusalRow.policy == policy).group_by(RefusalRow.reason)
-    ).all()
-    fates: dict[str, int] = {}
-    refused: dict[str, int] = dict(turned_away)
-    for fate, reason, n in by_fate:
-        if fate == Disposition.REFUSED:
-            refused[reason or "no reason kept"] = refused.get(reason or "no reason kept", 0) + n
-        else:
-            fates[fate] = fates.get(fate, 0) + n
-    counters = session.exec(select(CounterRow.name, CounterRow.count).where(CounterRow.policy == policy)).all()
-    return Accounting(
-        joined=fates.get(Disposition.JOINED, 0),
-        late=fates.get(Disposition.LATE, 0),
-        waiting=fates.get(Disposition.WAITING, 0),
-        refused=tuple(Count(name=name, count=n) for name, n in sorted(refused.items())),
-        counters=tuple(Count(name=name, count=n) for name, n in sorted(counters)),
-    )
 
 
 def _replicas(session: Session, policy: str) -> tuple[ReplicaView, ...]:

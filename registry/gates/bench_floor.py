@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from typing import Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from contracts.record import Finite, Name
 from contracts.verdict import Verdict
 from registry.evidence import Evidence
 from registry.gate import GATES, Finding, GateOptions
 
+Bounds = dict[str, Finite]
+"""A bound by the name of its metric."""
+
 
 @GATES.add("bench_floor")
 class BenchFloor(GateOptions):
     suite: Name
-    floors: dict[str, Finite] = {}
-    ceilings: dict[str, Finite] = {}
+    floors: Bounds = Field(default_factory=dict)
+    ceilings: Bounds = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _bounds_something(self) -> Self:

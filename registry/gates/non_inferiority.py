@@ -1,9 +1,9 @@
-"""Is the candidate at most `margin` worse than the champion, on the reward or on a reward part (which may be held out of the reward)?
+"""Is the candidate at most `margin` worse than the champion, on the reward or on a reward part (one held out of the reward, too)?
 
 D = mean(candidate) - mean(champion) over the requests of this step that have a value, with an anytime-valid interval (1 - `alpha`).
 Pass: the whole interval is above -margin. Fail: the whole interval is below 0 and the figure itself is at or below -margin: it is
 certainly worse, and worse than tolerated as far as one can tell; or the whole interval is below -margin. Else unsure.
-An equal candidate fails with a probability of at most alpha / 2 a step, one that is worse by `margin` passes with at most alpha / 2.
+An equal candidate fails with a probability of at most alpha / 2 a step; one worse by `margin` passes with at most alpha / 2.
 `unit: subject` (default) lets the requests of one person hang together; `unit: request` takes them as independent, which simulated
 traffic is and people are not: with people it promises too much.
 """
@@ -47,7 +47,8 @@ class NonInferiority(GateOptions):
         if found is None:
             said = f"the spread of {self.measure} over each arm's {self.unit}s is not known yet"
             return Finding(verdict=Verdict.UNSURE, reason=said, n=counts[0])
-        said = f"{self.measure} differs by {found.value:+.3f} ({found.low:+.3f} to {found.high:+.3f}), {-self.margin:+g} is tolerated"
+        reach = f"{found.low:+.3f} to {found.high:+.3f}"
+        said = f"{self.measure} differs by {found.value:+.3f} ({reach}), {-self.margin:+g} is tolerated"
         verdict = Verdict.UNSURE
         if found.low > -self.margin:
             verdict = Verdict.PASS

@@ -62,7 +62,7 @@ function versions(list) {
 
 function series(s) {
   if (s.points.length < 2) return empty("A line appears once rewards arrive: an episode is rewarded when it closes or falls quiet.");
-  return chart(s, document.querySelector("input[name=measure]:checked").value, colour);
+  return chart(s, document.querySelector("input[name=measure]:checked").value, colour, Math.max(280, $("series").clientWidth));
 }
 
 function parts(list) {
@@ -147,9 +147,12 @@ async function poll() {
   setTimeout(poll, document.hidden ? 5000 : 1000);
 }
 
-$("measure").addEventListener("change", () => {
+function redraw() {
   drawn.delete("series");
   if (latest) put("series", latest.series, series);
-});
+}
+
+$("measure").addEventListener("change", redraw);
+addEventListener("resize", redraw);
 $("policy").addEventListener("change", () => history.replaceState(null, "", `?policy=${encodeURIComponent($("policy").value)}`));
 poll();

@@ -32,7 +32,7 @@ export function tag(kind, words = kind) {
 }
 
 export const percent = (x, digits = 1) => (x === null || x === undefined ? "–" : `${(100 * x).toFixed(digits)} %`);
-export const signed = (x, digits = 3) => (x === null || x === undefined ? "–" : `${x < 0 ? "−" : "+"}${Math.abs(x).toFixed(digits)}`);
+export const signed = (x, digits = 3) => (x === null || x === undefined ? "–" : `${x < 0 ? "−" : x > 0 ? "+" : ""}${Math.abs(x).toFixed(digits)}`);
 export const whole = (x) => x.toLocaleString("en").replaceAll(",", "\u202f");
 export const time = (iso) => new Date(iso).toLocaleTimeString("en-GB");
 
@@ -71,17 +71,19 @@ export function whisker(gate) {
     shape("circle", { cx: x(gate.value), cy: 10, r: 3.5, class: "dot" }));
 }
 
-export function chart(series, measure, colour) {
+// Drawn at the width it is shown at, so that its words are as large on a phone as on a desk.
+export function chart(series, measure, colour, width) {
+  const right = width - 8;
   const points = series.points.filter((p) => p[measure] !== null);
   const times = series.points.map((p) => Date.parse(p.at));
   const [first, last] = [Math.min(...times), Math.max(...times)];
   const values = points.map((p) => p[measure]);
   const [low, high] = [Math.min(0, ...values), Math.max(0.02, ...values)];
-  const x = (t) => 44 + (646 * (t - first)) / Math.max(1, last - first);
+  const x = (t) => 44 + ((right - 44) * (t - first)) / Math.max(1, last - first);
   const y = (v) => 190 - (176 * (v - low)) / (high - low);
   const say = measure === "reward" ? (v) => signed(v, 2) : (v) => percent(v, 0);
   const lines = [...new Set([low, (low + high) / 2, high, 0])].flatMap((v) => [
-    shape("line", { x1: 44, x2: 690, y1: y(v), y2: y(v), class: v === 0 ? "zero" : "axis" }),
+    shape("line", { x1: 44, x2: right, y1: y(v), y2: y(v), class: v === 0 ? "zero" : "axis" }),
     shape("text", { x: 38, y: y(v) + 4, "text-anchor": "end" }, v === 0 ? "0" : say(v)),
   ]);
   const versions = [...new Set(points.map((p) => p.version))].sort();
@@ -95,7 +97,7 @@ export function chart(series, measure, colour) {
     ];
   });
   const ends = [[first, "start"], [last, "end"]].map(([t, anchor]) => shape("text", { x: x(t), y: 208, "text-anchor": anchor }, time(new Date(t).toISOString())));
-  const picture = shape("svg", { viewBox: "0 0 700 212", role: "img", "aria-label": `${measure.replace("_", " ")} of each version over time; the versions table has the figures` }, ...lines, ...paths, ...ends);
+  const picture = shape("svg", { viewBox: `0 0 ${width} 212`, role: "img", "aria-label": `${measure.replace("_", " ")} of each version over time; the versions table has the figures` }, ...lines, ...paths, ...ends);
   return [picture, key(versions.map((v) => [v, `f${colour(v)}`]))];
 }
 
