@@ -11,7 +11,7 @@ from rich.status import Status
 
 from infra.cli.sentences import say
 from infra.cli.view import age
-from infra.policies import shipped_policies
+from infra.policies import policy_folder, shipped_policies
 from infra.settings import Settings
 from infra.supervisor import preflight, table
 from infra.supervisor.environment import child_environment
@@ -39,6 +39,8 @@ def demo(settings: Settings, model: str, arguments: tuple[str, ...]) -> int:
         environment=child_environment(settings),
         ports=table.ports(settings),
         addresses=table.addresses(settings),
+        policies=policy_folder(settings).resolve(),
+        only=settings.only,
         host=settings.host,
         patience=PATIENCE,
     )

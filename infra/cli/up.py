@@ -16,6 +16,7 @@ from rich.console import Console
 from contracts.errors import StartError
 from infra.cli.sentences import say
 from infra.cli.view import Lines, LiveTable, address_lines, status_table, summary
+from infra.policies import policy_folder
 from infra.settings import Settings
 from infra.supervisor import preflight, table
 from infra.supervisor.environment import MARK, child_environment
@@ -42,6 +43,8 @@ def up(settings: Settings, detach: bool) -> int:
         environment=child_environment(settings),
         ports=table.ports(settings),
         addresses=table.addresses(settings),
+        policies=policy_folder(settings).resolve(),
+        only=settings.only,
         host=settings.host,
     )
     with LiveTable(console) if console.is_terminal else Lines(console) as view:

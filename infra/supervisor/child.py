@@ -160,7 +160,8 @@ class Child:
             if code == CANNOT_START and self.log is not None:
                 self.says = logs.last_sentence(self.log, self._log_start)
             else:
-                self.says = _how_it_ended(code)
+                last = logs.latest(self.log, self._log_start) if self.log is not None and code > 0 else ""
+                self.says = f"{_how_it_ended(code)}: {last}" if last else _how_it_ended(code)
             self._died(code, now)
 
     def _died(self, code: int, now: float) -> None:

@@ -50,7 +50,9 @@ def _lines(file: Path, start: int) -> list[str]:
 
 
 def _message(line: str) -> str:
+    """The sentence in a line of our logs, or the error in it; other lines as they are."""
     try:
-        return str(json.loads(line)["message"])
-    except (ValueError, KeyError, TypeError):
+        record = json.loads(line)
+        return str(record["trace"] if "trace" in record else record["message"]).strip().splitlines()[-1]
+    except (ValueError, KeyError, TypeError, IndexError):
         return line.strip()

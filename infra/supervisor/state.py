@@ -74,6 +74,8 @@ class Deployment(Record):
     updated: float
     ports: Mapping[str, int]
     addresses: Mapping[str, str]
+    policies: Annotated[str | None, Field(description="the folder that it runs with")] = None
+    only: Annotated[str | None, Field(description="the policies of that folder that it runs, comma separated; None: all")] = None
     memory_mb: float = 0.0
     peak_rss_mb: float = 0.0
     memory_measure: Measure = "rss"
