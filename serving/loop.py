@@ -116,7 +116,7 @@ class Watch:
             self._sql_due = time.monotonic() + self._sql_seconds
 
     def _follow(self, one: Served, rollout: Rollout) -> None:
-        wanted = [version for version in (rollout.champion, rollout.candidate) if version is not None]
+        wanted = _named(rollout)
         for version in wanted:
             if version not in one.swap.ready:
                 one.swap.want(version)
@@ -125,8 +125,7 @@ class Watch:
         now = one.router.rollout
         if now is not None and now is not before:
             logger.info("%s: champion %s, candidate %s at %.3f", now.policy, now.champion, now.candidate, now.share)
-            wanted += [version for version in (now.champion, now.candidate) if version is not None]
-        one.swap.evict(wanted)
+        one.swap.evict([*wanted, *_named(now)])
 
     def _stored(self, policy: str) -> Rollout | None:
         try:
@@ -167,6 +166,10 @@ class _Threads:
         except BaseException as failure:
             self._failures.append(failure)
             self._stop.set()
+
+
+def _named(rollout: Rollout | None) -> list[str]:
+    return [] if rollout is None else [version for version in (rollout.champion, rollout.candidate) if version is not None]
 
 
 def _name(settings: Settings) -> Name:

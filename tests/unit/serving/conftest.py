@@ -5,17 +5,38 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import httpx
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from contracts.checkpoint import Checkpoint
 from contracts.policy import Model, Plugin, Policy, RewardPart, RewardSpec, RolloutPlan, Serving, Step, Template
+from contracts.rollout import Rollout
+from contracts.states import CheckpointState
+from contracts.topics import TURNS
+from contracts.turn import Turn
+from infra.artifacts import seal
+from infra.db.engine import open_db, reading, writing
+from infra.db.query import select
+from infra.db.tables.learner import CheckpointRow
+from infra.db.tables.registry import RolloutRow
+from infra.db.tables.serving import ReplicaRow
+from infra.db.tables.stream import CounterRow
+from infra.eventlog.open import open_log
+from infra.settings import Settings
+from serving.loop import answer
 
 HIDDEN, LAYERS, HEADS, GROUPS, FEED, VOCABULARY = 48, 2, 6, 2, 96, 300
 
@@ -120,3 +141,160 @@ def model(models_made: dict[int, Path], tmp_path: Path) -> Make:
         return Path(shutil.copytree(models_made[seed], tmp_path / f"model-{count}"))
 
     return copy
+
+
+class Deployment:
+    """A database, an event log and policy files in one folder, and a gateway that runs on them in a thread."""
+
+    def __init__(self, home: Path, policies: Sequence[Policy]) -> None:
+        (home / "policies").mkdir(parents=True)
+        for one in policies:
+            (home / "policies" / f"{one.name}.yaml").write_text(json.dumps(one.model_dump(mode="json")))
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.settings = Settings(home=home, policies=home / "policies", port_base=port)
+        self.database = open_db(self.settings.database)
+        self.log = open_log(self.settings.event_log)
+        self.url = f"http://127.0.0.1:{port}"
+        self.stop = threading.Event()
+        self._thread = threading.Thread(target=answer, args=(self.settings, self.stop), daemon=True)
+        self._numbers: dict[str, int] = {}
+
+    def seal(self, version: str, source: Path, name: str = "tab", kind: str = "full", parent: str | None = None) -> Checkpoint:
+        folder, files = seal(
+            self.settings.artifact_root, version, lambda to: shutil.copytree(source, to, dirs_exist_ok=True) and None
+        )
+        number = self._numbers[name] = self._numbers.get(name, -1) + 1
+        checkpoint = Checkpoint(
+            version=version,
+            policy=name,
+            number=number,
+            parent=parent,
+            kind=kind,
+            uri=folder.resolve().as_uri(),
+            files=files,
+            samples=None,
+            sample_count=0,
+            spec=None,
+            cycle_id=None,
+            metrics={},
+            created_at=datetime.now(UTC),
+        )
+        with writing(self.database) as session:
+            body = checkpoint.model_dump_json()
+            row = CheckpointRow(
+                version=version, policy=name, number=number, parent=parent, created_ms=0, published_ms=None, body=body
+            )
+            session.add(row)
+        return checkpoint
+
+    def roll_out(self, champion: str, candidate: str | None = None, share: float = 0.0, name: str = "tab") -> Rollout:
+        with writing(self.database) as session:
+            row = session.get(RolloutRow, name)
+            rollout = Rollout(
+                policy=name,
+                revision=row.revision + 1 if row else 1,
+                champion=champion,
+                candidate=candidate,
+                candidate_state=None if candidate is None else CheckpointState.CANARY,
+                experiment=None if candidate is None else f"{name}-{candidate}",
+                step=None if candidate is None else 0,
+                share=share,
+                reason="a test",
+                at=datetime.now(UTC),
+            )
+            row = row or RolloutRow(policy=name, revision=0, step_since_ms=0, body="")
+            row.revision, row.body = rollout.revision, rollout.model_dump_json()
+            session.add(row)
+        return rollout
+
+    def start(self) -> None:
+        self._thread.start()
+        self.until(lambda: self.health() is not None)
+
+    def close(self) -> None:
+        self.stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=30)
+        assert not self._thread.is_alive(), "the gateway did not stop"
+
+    def again(self) -> Deployment:
+        """The same folder and port after a restart."""
+        self.stop.clear()
+        self._thread = threading.Thread(target=answer, args=(self.settings, self.stop), daemon=True)
+        self.start()
+        return self
+
+    def health(self) -> dict[str, Any] | None:
+        try:
+            response = httpx.get(f"{self.url}/health")
+        except httpx.TransportError:
+            return None
+        return {**response.json(), "code": response.status_code}
+
+    def serves(self, champion: str, candidate: str | None = None, name: str = "tab") -> bool:
+        one = (self.health() or {"policies": {}})["policies"].get(name, {})
+        wanted = {champion, *([candidate] if candidate else [])}
+        return one.get("version") == champion and one.get("candidate") == candidate and wanted <= set(one["versions"])
+
+    def until(self, done: Callable[[], object], patience_s: float = 20.0) -> None:
+        deadline = time.monotonic() + patience_s
+        while not done():
+            assert time.monotonic() < deadline, "it did not happen in time"
+            time.sleep(0.02)
+
+    def ask(
+        self, prompt: str = "import os\n", model: str = "tab", headers: dict[str, str] | None = None, **body: Any
+    ) -> httpx.Response:
+        given = {"X-Consent": "true", "X-Subject": "ada", **(headers or {})}
+        return httpx.post(f"{self.url}/v1/completions", json={"model": model, "prompt": prompt, **body}, headers=given)
+
+    def turns(self) -> list[Turn]:
+        """Everything on the topic, read by a group of its own."""
+        total = sum(self.log.ends(TURNS.name).values())
+        consumer = self.log.consumer(f"reader-{time.monotonic_ns()}", [TURNS.name])
+        found: list[Turn] = []
+        try:
+            deadline = time.monotonic() + 20
+            while len(found) < total and time.monotonic() < deadline:
+                found += [Turn.decode(message.value) for message in consumer.poll(0.1)]
+        finally:
+            consumer.close()
+        return found
+
+    def replica(self, version: str) -> ReplicaRow | None:
+        with reading(self.database) as session:
+            return session.exec(select(ReplicaRow).where(ReplicaRow.version == version)).first()
+
+    def counted(self, name: str, policy: str = "tab") -> int:
+        with reading(self.database) as session:
+            row = session.get(CounterRow, (policy, name))
+        return row.count if row else 0
+
+
+@pytest.fixture
+def deploy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Deployment]]:
+    monkeypatch.setenv("SLIPSTREAM_SERVING_ROUTE_SECONDS", "0.02")
+    monkeypatch.setenv("SLIPSTREAM_SERVING_SQL_SECONDS", "0.02")
+    monkeypatch.setenv("SLIPSTREAM_SERVING_FLUSH_SECONDS", "0.05")
+    made: list[Deployment] = []
+
+    def build(*policies: Policy) -> Deployment:
+        made.append(Deployment(tmp_path / f"home-{len(made)}", policies or (policy(),)))
+        return made[-1]
+
+    yield build
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def gateway(deploy: Callable[..., Deployment], models_made: dict[int, Path]) -> Deployment:
+    """Version v1 is champion and answers."""
+    made = deploy()
+    made.seal("v1", models_made[1])
+    made.roll_out("v1")
+    made.start()
+    made.until(lambda: made.serves("v1"))
+    return made
