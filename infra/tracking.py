@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filelock import FileLock
+
 from contracts.checkpoint import Checkpoint
 from contracts.errors import Retry
 from infra.settings import Settings
@@ -29,6 +31,7 @@ class Tracking:
     def __init__(self, settings: Settings) -> None:
         self._url = settings.mlflow
         self._artifacts = (settings.home / "mlflow-artifacts").resolve()
+        self._lock = settings.home / "mlflow.lock"
         self._client: MlflowClient | None = None
 
     def register(self, checkpoint: Checkpoint, folder: Path, params: Mapping[str, str]) -> str:
@@ -80,7 +83,9 @@ class Tracking:
             os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
             from mlflow.tracking import MlflowClient
 
-            self._client = MlflowClient(self._url, registry_uri=self._url)
+            # MLflow makes its tables when a client first opens a file; two processes at it break each other's migration.
+            with FileLock(self._lock):
+                self._client = MlflowClient(self._url, registry_uri=self._url)
         return self._client
 
     def _run(self, checkpoint: Checkpoint) -> Any:
