@@ -52,7 +52,8 @@ def decide_bench(plan: RolloutPlan, loading: Loading, results: Sequence[GateResu
     failed = _of(results, Verdict.FAIL)
     if failed:
         return Decision(Action.REJECT, _because(failed))
-    proved = not plan.bench_gates or _all_pass(results, len(plan.bench_gates))
+    passed = sum(result.verdict is Verdict.PASS for result in results)
+    proved = passed == len(results) == len(plan.bench_gates)
     if loading.ready and proved:
         return Decision(Action.ADVANCE, "loaded, and the bench passed" if plan.bench_gates else "loaded; the plan has no bench")
     if elapsed_s >= plan.bench_seconds:
@@ -70,12 +71,14 @@ def decide_step(plan: RolloutPlan, step: int, results: Sequence[GateResult], cou
     short = _short_of(now, counts, elapsed_s)
     last = step == len(plan.steps) - 1
     forward = Action.PROMOTE if last else Action.ADVANCE
-    if not short and _all_pass(results, len(plan.gates)):
+    complete = len(results) == len(plan.gates)
+    verdict = worst(result.verdict for result in results) if complete else Verdict.UNSURE
+    if not short and verdict is Verdict.PASS:
         return Decision(forward, f"all {len(results)} gates pass at {now.share:.0%}")
     if elapsed_s < now.max_seconds:
         return Decision(Action.HOLD, short or f"unsure: {_because(_not_passed(results))}")
     late = f"undecided after {now.max_seconds:g} s at {now.share:.0%}: {short or _because(_not_passed(results))}"
-    if plan.unsure_means == "promote" and not short and worst(r.verdict for r in results) is Verdict.UNSURE:
+    if plan.unsure_means == "promote" and complete and not short and verdict is Verdict.UNSURE:
         return Decision(forward, f"{late}; the plan says to go on when unsure")
     return Decision(Action.ROLL_BACK, late)
 
@@ -88,10 +91,6 @@ def _short_of(step: Step, counts: Counts, elapsed_s: float) -> str:
     )
     missing = [f"{got:.0f} of {need:g} {what}" for got, need, what in wanted if got < need]
     return f"needs more: {', '.join(missing)}" if missing else ""
-
-
-def _all_pass(results: Sequence[GateResult], expected: int) -> bool:
-    return len(results) == expected and worst(result.verdict for result in results) is Verdict.PASS
 
 
 def _of(results: Sequence[GateResult], verdict: Verdict) -> list[GateResult]:

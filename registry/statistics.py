@@ -104,16 +104,16 @@ def difference(
     1 - alpha, where u is Robbins' normal mixture boundary, narrowest at t = `sharpest_at` (chosen before any data).
 
     `request` takes requests as independent: V = s2 / n in each arm. Right for simulated traffic, too narrow for people.
-    `subject` lets the requests of one person hang together: V is the cluster-robust variance of the mean, never less than that
-    of independent requests, and the boundary is stretched by Student's t, since few subjects show their spread badly.
+    `subject` lets the requests of one person hang together: V is the variance of the mean by leaving out one subject at a time
+    (jackknife, CR3), never less than that of independent requests, and the boundary is stretched by Student's t, since few subjects show their spread badly.
     An arm borrows the pooled spread where its own is smaller: ten equal rewards do not prove that the eleventh is equal.
     """
     arms = (_Arm.of(candidate), _Arm.of(champion))
     if any(arm.n < 2 for arm in arms):
         return None
-    pooled = sum(arm.spread for arm in arms) / (arms[0].n + arms[1].n - 2)
-    if not math.isfinite(pooled):
+    if not all(math.isfinite(arm.mean) and math.isfinite(arm.spread) for arm in arms):
         return None
+    pooled = sum(arm.spread for arm in arms) / (arms[0].n + arms[1].n - 2)
     # Two means are estimated: the spread of very few requests is taken with Student's t, as that of few subjects is.
     freedom = min(arm.n for arm in arms) - 1
     variance = sum(max(pooled, arm.spread / (arm.n - 1)) / arm.n for arm in arms)
@@ -131,7 +131,7 @@ def difference(
 
 @dataclass(frozen=True, slots=True)
 class _Arm:
-    """`spread` is the sum of squared deviations of requests, `clustered` the cluster-robust variance of the mean."""
+    """`spread` is the sum of squared deviations of requests, `clustered` the variance of the mean over subjects."""
 
     n: int
     subjects: int
@@ -146,10 +146,17 @@ class _Arm:
         if n == 0:
             return cls(0, 0, 0.0, 0.0, 0.0)
         mean = sum(one.total for one in people) / n
-        spread = max(0.0, sum(one.squares for one in people) - n * mean * mean)
-        between = sum((one.total - one.n * mean) ** 2 for one in people)
-        few = len(people) / (len(people) - 1) if len(people) > 1 else math.inf
-        return cls(n, len(people), mean, spread, few * between / (n * n))
+        # In this order: max(0, NaN) would be 0 and hide it.
+        spread = max(sum(one.squares for one in people) - n * mean * mean, 0.0)
+        return cls(n, len(people), mean, spread, _jackknifed(people, n, mean))
+
+
+def _jackknifed(people: Sequence[Sums], n: int, mean: float) -> float:
+    """Variance of the mean by leaving out one subject at a time, so that one who asks most of all cannot hide its own pull."""
+    if len(people) < 2:
+        return math.inf
+    pulls = sum(((one.total - one.n * mean) / (n - one.n)) ** 2 for one in people)
+    return (len(people) - 1) / len(people) * pulls
 
 
 def _boundary(t: float, alpha: float, sharpest_at: float, freedom: int) -> float:
