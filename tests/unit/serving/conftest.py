@@ -157,6 +157,7 @@ class Deployment:
         self.database = open_db(self.settings.database)
         self.log = open_log(self.settings.event_log)
         self.url = f"http://127.0.0.1:{port}"
+        self.http = httpx.Client(base_url=self.url, verify=False)
         self.stop = threading.Event()
         self._thread = threading.Thread(target=answer, args=(self.settings, self.stop), daemon=True)
         self._numbers: dict[str, int] = {}
@@ -218,9 +219,12 @@ class Deployment:
         if self._thread.is_alive():
             self._thread.join(timeout=30)
         assert not self._thread.is_alive(), "the gateway did not stop"
+        self.log.close()
+        self.database.dispose()
 
     def again(self) -> Deployment:
         """The same folder and port after a restart."""
+        self.log = open_log(self.settings.event_log)
         self.stop.clear()
         self._thread = threading.Thread(target=answer, args=(self.settings, self.stop), daemon=True)
         self.start()
@@ -228,7 +232,7 @@ class Deployment:
 
     def health(self) -> dict[str, Any] | None:
         try:
-            response = httpx.get(f"{self.url}/health")
+            response = self.http.get("/health")
         except httpx.TransportError:
             return None
         return {**response.json(), "code": response.status_code}
@@ -248,7 +252,7 @@ class Deployment:
         self, prompt: str = "import os\n", model: str = "tab", headers: dict[str, str] | None = None, **body: Any
     ) -> httpx.Response:
         given = {"X-Consent": "true", "X-Subject": "ada", **(headers or {})}
-        return httpx.post(f"{self.url}/v1/completions", json={"model": model, "prompt": prompt, **body}, headers=given)
+        return self.http.post("/v1/completions", json={"model": model, "prompt": prompt, **body}, headers=given)
 
     def turns(self) -> list[Turn]:
         """Everything on the topic, read by a group of its own."""

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import httpx
 import pytest
 from safetensors.torch import load_file, save_file
 
@@ -40,7 +39,7 @@ def test_an_answer_and_its_turn_agree(gateway: Deployment) -> None:
 
 def test_without_consent_only_a_count_is_left(gateway: Deployment) -> None:
     for consent in ({"X-Consent": "false"}, {"X-Consent": "FALSE"}, {}):
-        response = httpx.post(f"{gateway.url}/v1/completions", json={"model": "tab", "prompt": "a secret"}, headers=consent)
+        response = gateway.http.post("/v1/completions", json={"model": "tab", "prompt": "a secret"}, headers=consent)
         assert response.status_code == 200 and response.json()["slipstream"]["captured"] is False
     pinned = gateway.ask(headers={"X-Policy-Version": "v1"})
     assert pinned.json()["slipstream"]["arm"] == "pinned"
@@ -66,7 +65,7 @@ WRONG = [
 
 def test_a_wrong_field_is_named(gateway: Deployment) -> None:
     for change, param, says in WRONG:
-        response = httpx.post(f"{gateway.url}/v1/completions", json={"model": "tab", "prompt": "x", **change})
+        response = gateway.http.post("/v1/completions", json={"model": "tab", "prompt": "x", **change})
         error = response.json()["error"]
         assert response.status_code == (404 if change.get("model") == "tub" else 400), change
         assert set(error) == {"message", "type", "param", "code"}
@@ -75,9 +74,9 @@ def test_a_wrong_field_is_named(gateway: Deployment) -> None:
 
 def test_errors_have_one_shape_everywhere(gateway: Deployment) -> None:
     bad = [
-        httpx.post(f"{gateway.url}/v1/completions", content=b"{not json"),
-        httpx.post(f"{gateway.url}/v1/nothing", json={}),
-        httpx.get(f"{gateway.url}/v1/completions"),
+        gateway.http.post("/v1/completions", content=b"{not json"),
+        gateway.http.post("/v1/nothing", json={}),
+        gateway.http.get("/v1/completions"),
         gateway.ask(headers={"X-Consent": "perhaps"}),
         gateway.ask(headers={"X-Episode-Id": "a b"}),
         gateway.ask(headers={"X-Policy-Version": "v99"}),
@@ -93,8 +92,8 @@ def test_errors_have_one_shape_everywhere(gateway: Deployment) -> None:
 
 def test_a_chat_without_a_template_is_joined(gateway: Deployment) -> None:
     messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": [{"type": "text", "text": "hello"}]}]
-    response = httpx.post(
-        f"{gateway.url}/v1/chat/completions",
+    response = gateway.http.post(
+        "/v1/chat/completions",
         json={"model": "tab", "messages": messages, "max_completion_tokens": 4, "logprobs": True},
         headers={"X-Consent": "true"},
     )
@@ -109,7 +108,7 @@ def test_a_stream_adds_up_to_the_answer(gateway: Deployment) -> None:
         whole = gateway.ask(seed=seed).json()
         pieces, ends = [], []
         body = {"model": "tab", "prompt": "import os\n", "seed": seed, "stream": True}
-        with httpx.stream("POST", f"{gateway.url}/v1/completions", json=body, headers={"X-Consent": "true"}) as response:
+        with gateway.http.stream("POST", "/v1/completions", json=body, headers={"X-Consent": "true"}) as response:
             assert response.headers["content-type"].startswith("text/event-stream")
             turn_id = response.headers["X-Turn-Id"]
             lines = [line for line in response.iter_lines() if line]
@@ -124,7 +123,7 @@ def test_a_stream_adds_up_to_the_answer(gateway: Deployment) -> None:
 
 
 def test_models_and_health_name_the_version(gateway: Deployment) -> None:
-    (listed,) = httpx.get(f"{gateway.url}/v1/models").json()["data"]
+    (listed,) = gateway.http.get("/v1/models").json()["data"]
     assert (listed["id"], listed["object"], listed["slipstream"]["champion"]) == ("tab", "model", "v1")
     health = gateway.health()
     assert health is not None and health["code"] == 200 and health["policies"]["tab"]["version"] == "v1"

@@ -6,12 +6,13 @@ import json
 import random
 import threading
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from contracts.policy import Serving, Template
 from contracts.turn import Sampling
@@ -29,11 +30,15 @@ def engine() -> Iterator[Engine]:
     made.close()
 
 
+@lru_cache(maxsize=8)
+def network(folder: Path) -> PreTrainedModel:
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
 def reference(folder: Path, prompt: list[int], completion: list[int], temperature: float) -> list[float]:
     """Log-probs by transformers, one pass, no cache."""
-    network = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     with torch.inference_mode():
-        logits_TV = network(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1]
+        logits_TV = network(folder)(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1]
     logp_TV = (logits_TV / temperature).log_softmax(-1)
     return [float(logp_TV[i, token]) for i, token in enumerate(completion)]
 
@@ -83,14 +88,13 @@ def test_truncated_sampling_renormalises(engine: Engine, model: Make) -> None:
     folder = model()
     engine.load("v1", folder)
     prompt = prompts(1, seed=9)[0]
-    network = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     for how in ({"top_k": 3}, {"top_p": 0.5}, {"top_k": 5, "top_p": 0.6}):
         for seed in range(5):
             answer = ask(engine, prompt, temperature=0.8, max_tokens=4, seed=seed, **how)
             ids: list[int] = list(prompt)
             for token, logp in zip(answer.completion_ids, answer.logps or (), strict=True):
                 with torch.inference_mode():
-                    p_V = (network(torch.tensor([ids])).logits[0, -1] / 0.8).softmax(-1)
+                    p_V = (network(folder)(torch.tensor([ids])).logits[0, -1] / 0.8).softmax(-1)
                 ranked = sorted(range(len(p_V)), key=lambda v, p=p_V: -float(p[v]))[: how.get("top_k", len(p_V))]
                 total, kept = sum(float(p_V[v]) for v in ranked), []
                 mass = 0.0
