@@ -105,7 +105,8 @@ def difference(
 
     `request` takes requests as independent: V = s2 / n in each arm. Right for simulated traffic, too narrow for people.
     `subject` lets the requests of one person hang together: V is the variance of the mean by leaving out one subject at a time
-    (jackknife, CR3), never less than that of independent requests, and the boundary is stretched by Student's t, since few subjects show their spread badly.
+    (jackknife, CR3), never less than that of independent requests, and the boundary is stretched by Student's t, since few
+    subjects show their spread badly.
     An arm borrows the pooled spread where its own is smaller: ten equal rewards do not prove that the eleventh is equal.
     """
     arms = (_Arm.of(candidate), _Arm.of(champion))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import insert
 
 from contracts.checkpoint import Checkpoint, EvalReport, Metric, SealedFile
 from contracts.policy import Policy
@@ -111,11 +112,13 @@ class World:
                 "closed_ms": to_ms(self.hands()),
                 "body": "{}",
             }
-            rows.append(RewardRow(**{**fields, **changes}))
-            for name, value, weight in (("accepted", float(taken), 0.0), ("shown", 1.0, 0.0), ("accepted_characters", 9.0 * taken, 0.0)):
-                parts.append(RewardPartRow(episode_id=fields["episode_id"], spec=fields["spec"], name=name, value=value, weight=weight))
+            rows.append(fields | changes)
+            keys = {"episode_id": fields["episode_id"], "spec": (fields | changes)["spec"], "weight": 0.0}
+            for name, value in (("accepted", float(taken)), ("shown", 1.0), ("accepted_characters", 9.0 * taken)):
+                parts.append(keys | {"name": name, "value": value})
         with writing(self.engine) as session:
-            session.add_all([*rows, *parts])
+            session.execute(insert(RewardRow), rows)
+            session.execute(insert(RewardPartRow), parts)
 
     def sample(self, sample_id: str, version: str, state: str = "ready") -> None:
         row = SampleRow(

@@ -57,7 +57,7 @@ def test_the_deadline_decides(found: list[Verdict], step: int, seen: Counts, uns
 
 
 @given(verdicts, st.integers(0, 1), counts, seconds)
-def test_unsure_may_mean_promote_but_error_and_too_little_never_do(found: list[Verdict], step: int, seen: Counts, elapsed: float) -> None:
+def test_unsure_may_mean_promote_but_error_never_does(found: list[Verdict], step: int, seen: Counts, elapsed: float) -> None:
     decision = decide_step(plan_of(len(found), "promote"), step, results_of(found), seen, elapsed)
     if decision.action in FORWARD:
         assert found and set(found) <= {Verdict.PASS, Verdict.UNSURE}

@@ -10,7 +10,7 @@ from contracts.policy import Policy
 from contracts.rollout import Rollout
 from infra.db.engine import reading
 from infra.db.query import select
-from infra.db.tables.registry import AuditRow
+from infra.db.tables.registry import AuditRow, GateRow
 from infra.db.tables.stream import OutboxRow
 
 EQUAL = {"champion": 0.3, "candidate": 0.3}
@@ -150,10 +150,10 @@ def test_traffic_that_stops_after_the_first_step_does_not_carry_the_second(world
 
 def test_pinned_turns_and_other_experiments_are_no_evidence(world: Any) -> None:
     version = world.to_canary()
-    world.traffic(2000, AWFUL, arm="pinned")
-    world.traffic(2000, AWFUL, experiment="tab-v0777")
-    world.traffic(2000, AWFUL, step=7)
-    world.traffic(2000, AWFUL, spec="tab@999")
+    world.traffic(300, AWFUL, arm="pinned")
+    world.traffic(300, AWFUL, experiment="tab-v0777")
+    world.traffic(300, AWFUL, step=7)
+    world.traffic(300, AWFUL, spec="tab@999")
     world.tick(3)
     assert world.state(version) == "canary"
     assert world.gates(version)[0, "non_inferiority.reward"] == "unsure"
@@ -196,8 +196,6 @@ def test_an_unchanged_verdict_is_not_written_more_than_twice_a_second(world: Any
     for _ in range(20):
         world.tick(seconds=0.1)
         with reading(world.engine) as session:
-            from infra.db.tables.registry import GateRow
-
             seen.add(max(session.exec(select(GateRow.at_ms).where(GateRow.version == version)).all()))
     assert len(seen) <= 5
 
