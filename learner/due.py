@@ -124,5 +124,7 @@ def _backoff_ms(session: Session, policy: str, retry_ms: float) -> float:
     return (recent[0][2] or 0) + retry_ms * 2 ** (failures - 1) if failures else 0.0
 
 
-CALM = frozenset({"stopped", "taken_over"})
+STOPPED = "stopped"
+TAKEN_OVER = "taken_over"
+CALM = frozenset({STOPPED, TAKEN_OVER})
 """Ends of a cycle that say nothing about it: asked to stop, or found unfinished after its process had gone."""

@@ -26,7 +26,7 @@ from infra.eventlog.port import EventLog
 from infra.policies import base_folder
 from learner import base, cycle, ledger, seal
 from learner.cycle import Bench, Stopped
-from learner.due import NotDue, look
+from learner.due import STOPPED, TAKEN_OVER, NotDue, look
 from learner.hold import Hold, holding
 from learner.publish import Publisher
 
@@ -108,9 +108,9 @@ class Learner:
             logger.warning("the topic of checkpoints is told later: %s", away)
 
     def _learn(self, policy: Policy) -> None:
-        now_ms = to_ms(self._bench.clock())
+        now_ms, retry_ms = to_ms(self._bench.clock()), self._bench.config.retry_seconds * 1000
         with reading(self._bench.engine) as session:
-            due = look(session, policy, now_ms, self._bench.config.retry_seconds * 1000)
+            due = look(session, policy, now_ms, retry_ms)
             unfinished = ledger.running(session, policy.name)
         if isinstance(due, NotDue) and not unfinished:
             logger.debug("%s: %s", policy.name, due.why)
@@ -120,8 +120,10 @@ class Learner:
                 return
             with writing(self._bench.engine) as session:
                 hold.check(session)
-                for cycle_id in ledger.abandon(session, policy.name, "taken_over", now_ms):
+                for cycle_id in ledger.abandon(session, policy.name, TAKEN_OVER, now_ms):
                     logger.warning("%s was left unfinished; its samples wait again", cycle_id)
+                # Again, now that nobody else can change it and the samples of the dead are back.
+                due = look(session, policy, now_ms, retry_ms)
             if isinstance(due, NotDue):
                 return
             started = cycle.begin(self._bench, policy, due.parent, hold)
@@ -131,7 +133,7 @@ class Learner:
             try:
                 started.run()
             except Stopped:
-                self._abandon(policy, hold, "stopped")
+                self._abandon(policy, hold, STOPPED)
             except (Fenced, Retry) as outside:
                 logger.warning("%s: the cycle is abandoned: %s", policy.name, outside)
                 self._abandon(policy, hold, str(outside)[:500])

@@ -27,6 +27,6 @@ class Grpo(Loss):
         free_N = ratio_N * tokens.advantage_N
         bound_N = ratio_N.clamp(1.0 - self.eps_low, 1.0 + self.eps_high) * tokens.advantage_N
         length_S = torch.bincount(tokens.sequence_N)
-        share_N = 1.0 / length_S[tokens.sequence_N]
+        share_N = 1.0 / length_S[tokens.sequence_N].to(ratio_N.dtype)
         loss = -(torch.minimum(free_N, bound_N) * share_N).sum() / size.sequences
         return LossValue(loss, bound_N.detach() < free_N.detach())

@@ -14,8 +14,8 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from contracts.policy import Model, Plugin, Policy, RewardPart, RewardSpec, RolloutPlan, Step
 from contracts.policy import Learner as LearnerSettings
+from contracts.policy import Model, Plugin, Policy, RewardPart, RewardSpec, RolloutPlan, Step
 from contracts.reward import Sample, Segment
 from contracts.rollout import Rollout
 from contracts.states import CheckpointState
@@ -162,7 +162,7 @@ def make_policy(base: Path, name: str = "tab", **learner: Any) -> Policy:
         "cycle_seconds": 3600.0,
         "minibatch": 8,
         "max_subject_share": 1.0,
-        "learning_rate": 1e-3,
+        "learning_rate": 3e-4,
         "advantage": Plugin(name="batch_mean", options={"standardise": True}),
     }
     return Policy(
