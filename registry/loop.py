@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -37,6 +38,7 @@ from registry.rollouts import PolicyRollout
 logger = logging.getLogger(__name__)
 
 GROUP = "registry"
+_PATIENCE_S = 5.0
 
 
 def keep(settings: Settings, stop: threading.Event) -> None:
@@ -99,7 +101,10 @@ def _tick(rollout: PolicyRollout) -> None:
 
 
 class _Crew:
-    """Threads of which none may die alone: the first failure sets `stop` and is raised by `join`."""
+    """Threads of which none may die alone: the first failure sets `stop` and is raised by `join`.
+
+    They are daemons: one that hangs in an outside system (MLflow retries for minutes) does not keep the process from ending.
+    """
 
     def __init__(self, stop: threading.Event) -> None:
         self._stop = stop
@@ -112,8 +117,9 @@ class _Crew:
         thread.start()
 
     def join(self) -> None:
+        due = time.monotonic() + _PATIENCE_S
         for thread in self._threads:
-            thread.join(timeout=10.0)
+            thread.join(timeout=max(0.0, due - time.monotonic()))
         if self._failures:
             raise self._failures[0]
 
