@@ -180,3 +180,17 @@ def test_bad_numbers_are_an_error_that_is_kept(deploy: Callable[..., Deployment]
     (turn,) = one.turns()
     assert (turn.finish, turn.logps, turn.completion_ids, turn.spans) == ("error", None, (), ())
     assert failed.headers["X-Turn-Id"] == turn.turn_id
+
+
+def test_a_client_that_goes_away_leaves_one_turn(gateway: Deployment) -> None:
+    body = {"model": "tab", "prompt": "import os\n", "max_tokens": 100, "stream": True}
+    names = []
+    for _ in range(3):
+        with gateway.http.stream("POST", "/v1/completions", json=body, headers={"X-Consent": "true"}) as response:
+            names.append(response.headers["X-Turn-Id"])
+            next(response.iter_raw())
+    gateway.until(lambda: sum(gateway.log.ends("turns").values()) >= 3)
+    turns = gateway.turns()
+    assert sorted(turn.turn_id for turn in turns) == sorted(names)
+    assert all(turn.logps is not None and len(turn.logps) == len(turn.completion_ids) for turn in turns)
+    assert gateway.ask().status_code == 200

@@ -12,9 +12,14 @@ import pytest
 import torch
 
 from contracts.turn import Turn
+from infra.clock import system_clock
 from infra.db.engine import writing
 from infra.db.tables.learner import CheckpointRow
-from tests.unit.serving.conftest import Deployment, Make, change_tensor, write_model, write_tokenizer
+from serving.config import ServingConfig
+from serving.loop import serve_policy
+from serving.replica import Replica
+from serving.swap import UnknownVersion
+from tests.unit.serving.conftest import Deployment, Make, change_tensor, policy, write_model, write_tokenizer
 from tests.unit.serving.test_torch_engine import adapter, reference
 
 
@@ -232,3 +237,23 @@ def test_a_damaged_record_is_a_sentence(gateway: Deployment, models_made: dict[i
     refused = gateway.ask(headers={"X-Policy-Version": "v2"})
     assert refused.status_code == 503 and "only file:// can be fetched" in refused.json()["error"]["message"]
     assert gateway.ask().status_code == 200
+
+
+def test_a_version_is_loaded_once_however_often_it_is_wanted(
+    deploy: Callable[..., Deployment], models_made: dict[int, Path]
+) -> None:
+    one = deploy()
+    one.seal("v1", models_made[1])
+    replica = Replica(one.database, "gateway-1", system_clock)
+    served = serve_policy(policy(), one.database, replica, ServingConfig())
+    try:
+        first, second = served.swap.want("v1"), served.swap.want("v1")
+        assert first is second
+        first.result(20)
+        assert served.engine.versions() == set(served.swap.ready) == {"v1"}
+        with pytest.raises(UnknownVersion):
+            served.swap.want("v9").result(20)
+        assert one.replica("v9") is None, "what does not exist has no state"
+    finally:
+        served.swap.close()
+        served.engine.close()

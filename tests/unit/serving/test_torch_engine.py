@@ -287,3 +287,18 @@ def test_a_template_token_that_the_tokenizer_lacks(model: Make) -> None:
             other.load("v1", model())
     finally:
         other.close()
+
+
+def test_a_chat_template_is_obeyed(engine: Engine, model: Make) -> None:
+    folder = model()
+    template = "{% for m in messages %}{{ m['role'] }}={{ m['content'] }}{{ eos_token }}{% endfor %}"
+    (folder / "chat_template.jinja").write_text(template)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": "<end>"}}))
+    engine.load("v1", folder)
+    ids = engine.encode_chat("v1", [Message("user", "hi"), Message("assistant", "yes")])
+    assert ids.count(2) == 2 and engine.decode("v1", ids) == "user=hiassistant=yes"
+    strict = model()
+    (strict / "chat_template.jinja").write_text("{{ raise_exception('no system line, please') }}")
+    engine.load("v2", strict)
+    with pytest.raises(BadPrompt, match="no system line"):
+        engine.encode_chat("v2", [Message("system", "x")])
