@@ -249,7 +249,7 @@ class Deployment:
             time.sleep(0.02)
 
     def ask(
-        self, prompt: str = "import os\n", model: str = "tab", headers: dict[str, str] | None = None, **body: Any
+        self, prompt: str | list[int] = "import os\n", model: str = "tab", headers: dict[str, str] | None = None, **body: Any
     ) -> httpx.Response:
         given = {"X-Consent": "true", "X-Subject": "ada", **(headers or {})}
         return self.http.post("/v1/completions", json={"model": model, "prompt": prompt, **body}, headers=given)
