@@ -8,8 +8,10 @@ answered in the end. A request is an episode; one that has no reward counts as a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from contracts.checkpoint import EvalReport
 from infra.db.query import Session, col, func, select
@@ -18,6 +20,9 @@ from infra.db.tables.rewarding import RewardPartRow, RewardRow
 from registry.statistics import Sums
 
 _ARMS = ("candidate", "champion")
+
+Where = Sequence[Any]
+"""Conditions on reward rows, in the database's own words."""
 
 
 @dataclass(frozen=True)
@@ -67,48 +72,75 @@ def read_bench(session: Session, version: str) -> Evidence:
 
 
 def read_step(session: Session, version: str, share: float, exposure: Exposure, measures: Iterable[str]) -> Evidence:
-    wanted = frozenset(measures)
-    arms = {arm: _read_arm(session, exposure, arm, wanted) for arm in _ARMS}
-    return Evidence(version, share, arms["candidate"], arms["champion"])
-
-
-def _read_arm(session: Session, exposure: Exposure, arm: str, measures: frozenset[str]) -> ArmEvidence:
+    """One pass over the step's rewards, and one more for each reward part that a gate asks for."""
     here = (
         RewardRow.experiment == exposure.experiment,
         RewardRow.step == exposure.step,
         RewardRow.policy == exposure.policy,
         RewardRow.spec == exposure.spec,
-        RewardRow.arm == arm,
+        col(RewardRow.arm).in_(_ARMS),
     )
+    wanted = frozenset(measures)
     value = col(RewardRow.value)
-    columns = (RewardRow.subject, func.count(), func.count(value), func.sum(value), func.sum(value * value))
-    by_subject = session.execute(select(*columns).where(*here).group_by(RewardRow.subject)).all()  # type: ignore[call-overload]
-    finishes = session.exec(select(RewardRow.finish, func.count()).where(*here).group_by(RewardRow.finish)).all()
-    latencies: list[float] = []
-    if "latency_ms" in measures:
-        latencies = sorted(session.exec(select(RewardRow.latency_ms).where(*here)).all())
-    sums = {"reward": tuple(Sums(n, total, squares) for _, _, n, total, squares in by_subject if n)}
-    for measure in sorted(measures - {"reward", "latency_ms"}):
-        sums[measure] = _part_sums(session, here, measure)
-    return ArmEvidence(
-        requests=sum(row[1] for row in by_subject),
-        subjects=len(by_subject),
-        rewarded=sum(row[2] for row in by_subject),
-        finishes=dict(finishes),
-        latencies=tuple(latencies),
-        sums=sums,
-    )
+    groups = (RewardRow.arm, RewardRow.subject, RewardRow.finish)
+    columns = (*groups, func.count(), func.count(value), func.sum(value), func.sum(value * value))
+    gathered = {arm: _Gathered() for arm in _ARMS}
+    for arm, subject, finish, n, rewarded, total, squares in session.execute(select(*columns).where(*here).group_by(*groups)):  # type: ignore[call-overload]
+        gathered[arm].add(subject, finish, n, rewarded, total, squares)
+    sums: dict[str, dict[str, tuple[Sums, ...]]] = {arm: {"reward": gathered[arm].sums()} for arm in _ARMS}
+    for measure in sorted(wanted - {"reward", "latency_ms"}):
+        for arm, found in _part_sums(session, here, measure).items():
+            sums[arm][measure] = found
+    latencies = _latencies(session, here) if "latency_ms" in wanted else {}
+    arms = {arm: gathered[arm].evidence(latencies.get(arm, ()), sums[arm]) for arm in _ARMS}
+    return Evidence(version, share, arms["candidate"], arms["champion"])
 
 
-def _part_sums(session: Session, here: tuple[bool, ...], name: str) -> tuple[Sums, ...]:
-    value = col(RewardPartRow.value)
-    rows = session.execute(
-        select(RewardRow.subject, func.count(value), func.sum(value), func.sum(value * value))
-        .join(
-            RewardPartRow,
-            (col(RewardPartRow.episode_id) == col(RewardRow.episode_id)) & (col(RewardPartRow.spec) == col(RewardRow.spec)),
+@dataclass
+class _Gathered:
+    """What the rows of one arm add up to."""
+
+    finishes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    subjects: dict[str, Sums] = field(default_factory=dict)
+
+    def add(self, subject: str, finish: str, n: int, rewarded: int, total: float | None, squares: float | None) -> None:
+        self.finishes[finish] += n
+        before = self.subjects.get(subject, Sums(0, 0.0, 0.0))
+        self.subjects[subject] = Sums(before.n + rewarded, before.total + (total or 0.0), before.squares + (squares or 0.0))
+
+    def sums(self) -> tuple[Sums, ...]:
+        return tuple(one for one in self.subjects.values() if one.n)
+
+    def evidence(self, latencies: Sequence[float], sums: Mapping[str, tuple[Sums, ...]]) -> ArmEvidence:
+        return ArmEvidence(
+            requests=sum(self.finishes.values()),
+            subjects=len(self.subjects),
+            rewarded=sum(one.n for one in self.subjects.values()),
+            finishes=dict(self.finishes),
+            latencies=tuple(sorted(latencies)),
+            sums=sums,
         )
+
+
+def _part_sums(session: Session, here: Where, name: str) -> dict[str, tuple[Sums, ...]]:
+    value = col(RewardPartRow.value)
+    of_reward = (col(RewardPartRow.episode_id) == col(RewardRow.episode_id)) & (col(RewardPartRow.spec) == col(RewardRow.spec))
+    columns = (RewardRow.arm, RewardRow.subject, func.count(value), func.sum(value), func.sum(value * value))
+    rows = session.execute(
+        select(*columns)  # type: ignore[call-overload]
+        .join(RewardPartRow, of_reward)
         .where(*here, RewardPartRow.name == name)
-        .group_by(RewardRow.subject)
-    ).all()
-    return tuple(Sums(n, total, squares) for _, n, total, squares in rows if n)
+        .group_by(RewardRow.arm, RewardRow.subject)
+    )
+    found: dict[str, list[Sums]] = {arm: [] for arm in _ARMS}
+    for arm, _, n, total, squares in rows:
+        if n:
+            found[arm].append(Sums(n, total, squares))
+    return {arm: tuple(sums) for arm, sums in found.items()}
+
+
+def _latencies(session: Session, here: Where) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {arm: [] for arm in _ARMS}
+    for arm, latency_ms in session.exec(select(RewardRow.arm, RewardRow.latency_ms).where(*here)):
+        found[arm].append(latency_ms)
+    return found

@@ -91,12 +91,13 @@ class _Snapshot:
     def answer(self) -> bytes:
         last = self._last
         age_s = time.monotonic() - last.at if last is not None else float("inf")
-        if last is None or age_s > _TOO_OLD_S or (last.took < _QUICK_S and age_s > self._fresh_s):
+        wait_s = max(self._fresh_s, _SHARE_OF_TIME * last.took) if last is not None else 0.0
+        if last is None or age_s > wait_s + _TOO_OLD_S or (last.took < _QUICK_S and age_s > self._fresh_s):
             with self._reading:
                 if self._last is last or self._last is None:
                     self._last = self._read()
                 return self._last.body
-        if age_s > max(self._fresh_s, _SHARE_OF_TIME * last.took) and self._reading.acquire(blocking=False):
+        if age_s > wait_s and self._reading.acquire(blocking=False):
             threading.Thread(target=self._again, name="overview", daemon=True).start()
         return last.body
 
