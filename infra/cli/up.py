@@ -5,7 +5,6 @@ Enters: settings. Leaves: an exit code. Goes wrong: `StartError` with one senten
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -88,5 +87,5 @@ def _show_when_ready(home: Path, pid: int) -> bool:
     console.print(status_table(state, now))
     console.print(summary(state, now), markup=False, highlight=False)
     console.print(address_lines(state))
-    console.print(f"`slipstream down --home {os.path.relpath(home)}` stops everything.", markup=False, highlight=False)
+    console.print(f"`slipstream down --home {home}` stops everything.", markup=False, highlight=False)
     return True

@@ -27,10 +27,11 @@ _COLOURS = {
 
 def status_table(deployment: Deployment, now: float) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("process", "state"):
-        table.add_column(name, no_wrap=True)
-    for name in ("pid", "up since", "restarts", "memory"):
-        table.add_column(name, no_wrap=True, justify="right")
+    # On a narrow terminal only what the process says gets shorter.
+    table.add_column("process", no_wrap=True, min_width=max((len(process.name) for process in deployment.processes), default=7))
+    table.add_column("state", no_wrap=True, min_width=max(map(len, Life)))
+    for name, width in (("pid", 7), ("up since", 9), ("restarts", 8), ("memory", 7)):
+        table.add_column(name, no_wrap=True, justify="right", min_width=width)
     table.add_column("says", no_wrap=True, overflow="ellipsis")
     for process in deployment.processes:
         memory = f"{process.memory_mb:.0f} MB" if process.memory_mb is not None else ""
