@@ -25,10 +25,10 @@ def open_db(url: str) -> Engine:
     """An engine with every table in place."""
     if url.startswith("sqlite:///"):
         Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-        engine = create_engine(url, connect_args={"timeout": 30, "check_same_thread": False})
+        engine = create_engine(url, hide_parameters=True, connect_args={"timeout": 30, "check_same_thread": False})
         _tune_sqlite(engine)
     else:
-        engine = create_engine(url, pool_pre_ping=True)
+        engine = create_engine(url, hide_parameters=True, pool_pre_ping=True)
     with _explained(), engine.execution_options(**{_WRITES: True}).begin() as connection:
         SQLModel.metadata.create_all(connection, tables=tables.all_tables())
     return engine
