@@ -54,7 +54,8 @@ def run_worker(app: Celery, stop: threading.Event) -> None:
     worker = app.Worker(
         pool="solo", concurrency=1, without_gossip=True, without_mingle=True, without_heartbeat=True, quiet=True, loglevel="WARNING"
     )
-    worker.start()
+    if not stop.is_set():  # Celery takes the signals over only now; one that came earlier must count
+        worker.start()
 
 
 def run_beat(app: Celery) -> None:
