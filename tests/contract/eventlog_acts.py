@@ -10,7 +10,7 @@ from contracts.outcome import Refusal
 from contracts.topics import Topic
 from infra.eventlog.port import Consumer, Entry, Message, Partition
 
-PATIENCE_S = 20.0
+PATIENCE_S = 40.0
 
 Join = Callable[..., Consumer]
 

@@ -15,7 +15,10 @@ from pathlib import Path
 
 import pytest
 
-START_S = 40.0
+from infra.eventlog.open import open_log
+from tests.contract.eventlog_acts import new_topic
+
+START_S = 60.0
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -78,5 +81,15 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
         broker = Kafka(running, None, tmp_path_factory.mktemp("kafka"))
     else:
         pytest.skip(f"no Kafka: {home} has no `run`, and neither KAFKA_HOME nor SLIPSTREAM_KAFKA is set")
+    _warm_up(broker.bootstrap)
     yield broker
     broker.stop()
+
+
+def _warm_up(bootstrap: str) -> None:
+    """A new broker makes its table of groups when first asked for one; that belongs to the start, not to the first test."""
+    log = open_log(f"kafka://{bootstrap}")
+    topic = new_topic(partitions=1)
+    log.ensure([topic])
+    log.committed("warm-up", topic.name)
+    log.close()
