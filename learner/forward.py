@@ -10,13 +10,15 @@ Legend: B sequences, T tokens, N trainable tokens, D hidden size, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from learner.pack import Part
+from learner.pack import Part, Sequenced, minibatch
+from learner.tail import Tail, fits
 
 
 class Scored(NamedTuple):
@@ -27,33 +29,49 @@ class Scored(NamedTuple):
 
 
 class Scorer:
+    """Picks the shortest way that gives the model's own logits: trimmed last layer, one matrix at the end, or all of it."""
+
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
         self._decoder: nn.Module = model.base_model
         self._head: nn.Module | None = model.get_output_embeddings()
-        if not self._head_is_all():
-            self._head = None
+        ways = [self._from_tail, self._from_hidden] if fits(self._decoder) else [self._from_hidden]
+        self._tail = Tail(self._decoder) if fits(self._decoder) else None
+        self._logits = next((way for way in ways if self._agrees(way)), self._in_full)
 
     def __call__(self, part: Part) -> Scored:
-        logits_NV = self._logits(part) / part.temperature_N[:, None]
+        logits_NV = self._logits(part).float() / part.temperature_N[:, None]
         logp_NV = torch.log_softmax(logits_NV, dim=-1)
         with torch.no_grad():
             entropy_N = -(logp_NV.exp() * logp_NV).sum(-1)
         return Scored(logp_NV.gather(1, part.target_N[:, None])[:, 0], entropy_N)
 
-    def _logits(self, part: Part) -> Tensor:
-        if self._head is None:
-            logits_BTV: Tensor = self._model(input_ids=part.ids_BT, use_cache=False).logits
-            return logits_BTV[part.row_N, part.before_N].float()
+    def _from_tail(self, part: Part) -> Tensor:
+        assert self._tail is not None and self._head is not None
+        logits_NV: Tensor = self._head(self._tail(part))
+        return logits_NV
+
+    def _from_hidden(self, part: Part) -> Tensor:
+        assert self._head is not None
         hidden_BTD: Tensor = self._decoder(input_ids=part.ids_BT, use_cache=False).last_hidden_state
         logits_NV: Tensor = self._head(hidden_BTD[part.row_N, part.before_N])
-        return logits_NV.float()
+        return logits_NV
+
+    def _in_full(self, part: Part) -> Tensor:
+        logits_BTV: Tensor = self._model(input_ids=part.ids_BT, use_cache=False).logits
+        return logits_BTV[part.row_N, part.before_N]
 
     @torch.no_grad()
-    def _head_is_all(self) -> bool:
+    def _agrees(self, way: Callable[[Part], Tensor]) -> bool:
+        """On a small part with two sequences of different lengths."""
         if self._head is None or self._decoder is self._model:
             return False
-        probe_BT = torch.arange(8)[None] % self._model.config.get_text_config().vocab_size
-        whole_BTV = self._model(input_ids=probe_BT, use_cache=False).logits
-        short_BTV = self._head(self._decoder(input_ids=probe_BT, use_cache=False).last_hidden_state)
-        return bool(torch.allclose(whole_BTV, short_BTV, atol=1e-4, rtol=1e-4))
+        part = _probe(self._model.config.get_text_config().vocab_size)
+        return bool(torch.allclose(way(part), self._in_full(part), atol=1e-4, rtol=1e-4))
+
+
+def _probe(vocabulary: int) -> Part:
+    turns = [
+        Sequenced(tuple(n % vocabulary for n in range(length)), length - 3, (-1.0, -1.0, -1.0), 1.0, 0.0) for length in (9, 11)
+    ]
+    return minibatch(turns, 1 << 20).parts[0]

@@ -55,6 +55,7 @@ class Learner:
         try:
             self.bootstrap(policy)
             self.tell()
+            self._publisher.nudge()
             self._learn(policy)
         except Fenced as fenced:
             logger.warning("%s: %s", name, fenced)
@@ -97,8 +98,7 @@ class Learner:
         return version
 
     def tell(self) -> None:
-        """The topic and MLflow each get what they miss; one being away does not keep it from the other."""
-        self._publisher.nudge()
+        """Put on the topic what was sealed. MLflow hears of it apart from this: one being away does not keep it from the other."""
         try:
             if not self._topics_made:
                 self._log.ensure([CHECKPOINTS])
@@ -141,6 +141,7 @@ class Learner:
                 logger.exception("%s: the cycle failed", policy.name)
                 self._abandon(policy, hold, f"{type(error).__name__}: {error}"[:500])
         self.tell()
+        self._publisher.nudge()
 
     def _abandon(self, policy: Policy, hold: Hold, reason: str) -> None:
         with writing(self._bench.engine) as session:

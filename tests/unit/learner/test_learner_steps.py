@@ -1,4 +1,4 @@
-"""Packing, scoring and stepping: equal to the engine when nothing changed, equal to a plain forward pass, and nothing moves when it must not."""
+"""Packing, scoring, stepping: equal to the engine on unchanged weights, equal to a plain pass; nothing moves when it must not."""
 
 from __future__ import annotations
 
