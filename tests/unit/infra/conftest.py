@@ -45,7 +45,7 @@ sys.exit(ending.code)
 """
 
 
-def wait_for(condition: Callable[[], Any], within_s: float = 10.0) -> Any:
+def wait_for(condition: Callable[[], Any], within_s: float = 40.0) -> Any:
     """The first true answer."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
@@ -87,7 +87,18 @@ class Fleet:
         answer: ProcessState = wait_for(found)
         return answer
 
-    def ended(self, supervisor: subprocess.Popen[str], within_s: float = 15.0) -> tuple[int, str]:
+    def here(self, name: str, other_than: int | None = None) -> ProcessState:
+        """Ready, and its text has come as far as `here()`, which an interpreter on a busy machine may take long to do."""
+        file = self.home.parent / f"here-{name}"
+
+        def found() -> ProcessState | None:
+            process = self.ready(name, other_than)
+            return process if file.exists() and str(process.pid) in file.read_text().split() else None
+
+        answer: ProcessState = wait_for(found)
+        return answer
+
+    def ended(self, supervisor: subprocess.Popen[str], within_s: float = 40.0) -> tuple[int, str]:
         _, said = supervisor.communicate(timeout=within_s)
         return supervisor.returncode, said.strip()
 
@@ -130,11 +141,12 @@ def eventually() -> Callable[..., Any]:
 
 
 @pytest.fixture
-def script() -> Callable[..., dict[str, Any]]:
-    """A program from Python text."""
+def script(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """A program from Python text, which may call `here()` once it is set up."""
 
     def make(name: str, text: str, **more: Any) -> dict[str, Any]:
-        return {"name": name, "command": (*PYTHON, text), **more}
+        here = f"import os\ndef here(): open({str(tmp_path / f'here-{name}')!r}, 'a').write(f'{{os.getpid()}} ')\n"
+        return {"name": name, "command": (*PYTHON, here + text), **more}
 
     return make
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -25,15 +25,17 @@ STAGES = ("ingest", "rewarding", "learner", "registry", "serving", "harness")
 def _slipstream(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "infra.cli", *arguments]
     environment = {**os.environ, "COLUMNS": "200", **variables}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
 
 
 def test_help_is_quick_and_names_every_command():
+    """In seconds of a core, so that a busy machine does not fail it."""
     took = []
     for _ in range(3):
-        started = time.monotonic()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = _slipstream("--help")
-        took.append(time.monotonic() - started)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        took.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert done.returncode == 0
     assert all(command in done.stdout for command in ("up", "demo", "status", "doctor", "down"))
     assert min(took) < 0.6
@@ -118,8 +120,8 @@ def test_down_from_the_parent_folder_stops_a_demo_too(fleet, sleeper):
 
 
 def test_down_ends_what_outlived_its_supervisor_and_status_tells_of_it(fleet, script, is_gone, eventually):
-    supervisor = fleet.start(script("parent", "import os, signal\nif os.fork() == 0: os.setsid()\nsignal.pause()"))
-    fleet.ready("parent")
+    supervisor = fleet.start(script("parent", "import signal\nif os.fork() == 0: os.setsid()\nelse: here()\nsignal.pause()"))
+    fleet.here("parent")
     supervisor.kill()
     supervisor.wait()
     eventually(lambda: fleet.left() == ["helper"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from itertools import pairwise
 from pathlib import Path
 
 from hypothesis import given
@@ -25,25 +24,22 @@ def test_a_killed_process_is_started_again(fleet, sleeper, kill9):
 
 def test_helpers_of_a_killed_process_do_not_work_beside_its_successor(fleet, script, kill9, tmp_path, eventually, is_gone):
     note = tmp_path / "helper"
-    text = f"import os, signal\nhelper = os.fork()\nif helper: open({str(note)!r}, 'a').write(f'{{helper}} ')\nsignal.pause()"
+    text = (
+        f"import os, signal\nhelper = os.fork()\nif helper: open({str(note)!r}, 'a').write(f'{{helper}} '); here()\nsignal.pause()"
+    )
     fleet.start(script("parent", text))
-    parent = fleet.ready("parent")
+    parent = fleet.here("parent")
     helper = int(note.read_text().split()[0])
     assert not is_gone(helper)
     kill9(parent.pid)
-    fleet.ready("parent", other_than=parent.pid)
+    fleet.here("parent", other_than=parent.pid)
     eventually(lambda: is_gone(helper))
 
 
-def test_a_process_that_keeps_crashing_waits_longer_each_time_and_harms_no_other(fleet, script, sleeper, tmp_path, eventually):
-    note = tmp_path / "starts"
-    text = f"import time; open({str(note)!r}, 'a').write(f'{{time.time()}}\\n'); raise SystemExit(1)"
-    fleet.start(script("crasher", text), sleeper)
+def test_a_process_that_keeps_crashing_harms_no_other(fleet, script, sleeper, eventually):
+    fleet.start(script("crasher", "raise SystemExit(1)"), sleeper)
     sleeping = fleet.ready("sleeper")
-    eventually(lambda: note.exists() and len(note.read_text().split()) >= 4)
-    starts = [float(line) for line in note.read_text().split()]
-    waits = [later - earlier for earlier, later in pairwise(starts)]
-    assert waits[0] >= 0.1 and waits[1] >= 0.2 and waits[2] >= 0.4
+    eventually(lambda: fleet.process("crasher").restarts >= 4)
     assert fleet.process("sleeper").pid == sleeping.pid
     assert "exit code 1" in fleet.process("crasher").says
 
@@ -62,6 +58,18 @@ def _die(child: Child, started_at: float, died_at: float) -> None:
     while child.life is Life.STARTING:
         time.sleep(0.01)
         child.step(died_at, needs_met=True)
+
+
+def test_a_dead_process_starts_again_when_its_wait_is_over_and_not_before(tmp_path: Path):
+    child = Child(Program("short", ("/bin/false",)), tmp_path, {})
+    now = 0.0
+    for deaths in range(1, 8):
+        _die(child, now, now + 1.0)
+        assert (child.deaths, child.life) == (deaths, Life.BACKOFF)
+        now += 1.0 + wait_before_start(deaths, 1.0) * 0.99
+        child.step(now, needs_met=True)
+        assert child.life is Life.BACKOFF
+        now += wait_before_start(deaths, 0.0)
 
 
 def test_a_long_life_forgives_earlier_deaths(tmp_path: Path):
