@@ -2,8 +2,8 @@
 
 Enters: topics of a consumer group. Leaves: rows, written in one transaction with the group's next offsets, and records promised
 in the outbox. What can go wrong: a message that cannot be read is buried in `<topic>.dlq` with its place and reason, and the next
-one is read; when log or database are away the batch waits and is tried again; when another member took the partition over,
-the batch is dropped here, because it is done there.
+one is read; when log or database are away the batch waits and is tried again; when another member went further in a partition,
+what it did is left out here.
 """
 
 from __future__ import annotations
@@ -101,29 +101,33 @@ class Stream:
             self.close()
 
     def step(self, timeout_s: float = 0.5, most: int = 500) -> int:
-        """Read one batch and apply it; answers how many messages it had. After `Retry` the same batch comes again."""
+        """Read one batch and apply it; answers how many messages it had. After `Retry` the same batch comes again.
+
+        So does what is left of it after another member turned out to have gone further: the rest may be ours to do.
+        """
         if not self._waiting:
             self._waiting = self._consumer.poll(timeout_s, most)
         held = self._consumer.assignment()
         fresh = [m for m in self._waiting if m.place in held and m.offset >= self._next.get(m.place, 0)]
-        if fresh:
-            self._settle(fresh)
+        if fresh and not self._settle(fresh):
+            return 0
         self._waiting = []
         return len(fresh)
 
     def close(self) -> None:
         self._consumer.close()
 
-    def _settle(self, messages: Sequence[Message]) -> None:
+    def _settle(self, messages: Sequence[Message]) -> bool:
         try:
             reached = self._write(messages)
         except Fenced as fenced:
-            logger.warning("dropped a batch of %d: %s", len(messages), fenced)
+            logger.warning("%s", fenced)
             self._next.update(self._read_offsets(frozenset(message.place for message in messages)))
-            return
+            return False
         self._next.update(reached)
         outbox.flush(self._engine, self._log, self._group)
         self._consumer.commit(reached)
+        return True
 
     def _write(self, messages: Sequence[Message]) -> dict[Partition, int]:
         reached: dict[Partition, int] = {}
