@@ -53,6 +53,7 @@ class _StopWhen(stop_base):
 
 def patiently(stop: threading.Event) -> Retrying:
     """Try again while something outside is away, until `stop` is set; each wait is longer, up to 5 seconds, with jitter."""
+
     def wait(seconds: float) -> None:
         stop.wait(seconds)
 
@@ -151,9 +152,7 @@ class Stream:
             if found != self._next.get(place, 0):
                 raise Fenced(f"{self._group} is at {found} of {place}, not at {self._next.get(place, 0)}: another member went on")
             if row is None:
-                row = OffsetRow(
-                    consumer_group=self._group, topic=place.topic, partition_number=place.number, next_offset=following
-                )
+                row = OffsetRow(consumer_group=self._group, topic=place.topic, partition_number=place.number, next_offset=following)
             row.next_offset = following
             session.add(row)
 

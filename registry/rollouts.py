@@ -126,9 +126,7 @@ class PolicyRollout:
         audit = evidence_json(results, seconds=elapsed_s, **_figures(evidence))
         return self._act(now, decision, results, step, Why(_CONTROLLER, decision.reason, now_ms, step, audit))
 
-    def _act(
-        self, now: Rollout, decision: Decision, results: Sequence[GateResult], step: int, why: Why
-    ) -> Rollout | None:
+    def _act(self, now: Rollout, decision: Decision, results: Sequence[GateResult], step: int, why: Why) -> Rollout | None:
         if decision.action is Action.HOLD:
             if results and self._due("_gates_ms", self._config.gates_seconds, why.at_ms):
                 with writing(self._engine) as session:

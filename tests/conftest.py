@@ -42,7 +42,9 @@ def make_turn(episode_id: str = "ep-1", n: str = "1-0", at_s: float = 0.0, **cha
     return Turn(**{**fields, **changes})
 
 
-def make_outcome(kind: str, event_id: str, episode_id: str = "ep-1", n: str | None = "1-0", at_s: float = 1.0, **changes: Any) -> Outcome:
+def make_outcome(
+    kind: str, event_id: str, episode_id: str = "ep-1", n: str | None = "1-0", at_s: float = 1.0, **changes: Any
+) -> Outcome:
     defaults: dict[str, dict[str, Any]] = {
         "accepted": {"characters": 3},
         "edited": {"surviving": 0.5},

@@ -30,9 +30,7 @@ _WAIT_S = 0.25
 
 def addresses(settings: Settings) -> Addresses:
     base = f"http://{settings.host}"
-    return Addresses(
-        f"{base}:{settings.gateway_port}", f"{base}:{settings.collector_port}", f"{base}:{settings.console_port}"
-    )
+    return Addresses(f"{base}:{settings.gateway_port}", f"{base}:{settings.collector_port}", f"{base}:{settings.console_port}")
 
 
 def bench(settings: Settings, stop: threading.Event) -> None:
@@ -68,9 +66,7 @@ def _judge(log: EventLog, where: Addresses, policy: Policy, checkpoint: Checkpoi
         logger.info("%s on %s: %s", choice.name, checkpoint.version, report.error or report.metrics)
 
 
-async def _run(
-    where: Addresses, policy: Policy, choice: SuiteChoice, checkpoint: Checkpoint, stop: threading.Event
-) -> EvalReport:
+async def _run(where: Addresses, policy: Policy, choice: SuiteChoice, checkpoint: Checkpoint, stop: threading.Event) -> EvalReport:
     metrics: tuple[Metric, ...] = ()
     error = None
     async with open_session() as session:

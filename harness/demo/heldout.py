@@ -34,9 +34,7 @@ class Figures(Record):
     accepted_characters: Metric
 
 
-async def measure(
-    client: Client, policy: str, version: str, questions: int, seed: int, progress: Callable[[int], None]
-) -> Figures:
+async def measure(client: Client, policy: str, version: str, questions: int, seed: int, progress: Callable[[int], None]) -> Figures:
     plan = Plan(files("heldout"), Habits(), seed + _NEW_PEOPLE)
     turns = asyncio.Semaphore(_AT_ONCE)
     done = 0

@@ -71,6 +71,4 @@ class Client:
 
 
 def open_session(connections: int = 128) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=connections), timeout=aiohttp.ClientTimeout(total=60.0)
-    )
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=connections), timeout=aiohttp.ClientTimeout(total=60.0))

@@ -98,9 +98,7 @@ class Ledger:
 
     def developers_who_met(self, version: str) -> tuple[int, int, int]:
         """Requests that a version answered, developers who ever met it, developers in all."""
-        met = self._db.execute(
-            "SELECT count(*), count(DISTINCT developer) FROM requests WHERE version = ?", (version,)
-        ).fetchone()
+        met = self._db.execute("SELECT count(*), count(DISTINCT developer) FROM requests WHERE version = ?", (version,)).fetchone()
         everybody = self._db.execute("SELECT count(DISTINCT developer) FROM requests").fetchone()[0]
         return int(met[0]), int(met[1]), int(everybody)
 

@@ -27,10 +27,6 @@ def publish(session: Session, found: Gathered, row: EpisodeRow) -> None:
         closed_at=from_ms(row.closed_ms),
     )
     session.add(row)
-    session.add(
-        RevisionRow(
-            episode_id=row.episode_id, revision=row.revision, policy=row.policy, body=episode.model_dump_json()
-        )
-    )
+    session.add(RevisionRow(episode_id=row.episode_id, revision=row.revision, policy=row.policy, body=episode.model_dump_json()))
     pointer = EpisodeClosed(episode_id=row.episode_id, policy=row.policy, revision=row.revision)
     outbox.post(session, OWNER, EPISODES, pointer)

@@ -8,7 +8,6 @@ from infra.db.tables.ingest import OutcomeRow, RefusalRow
 from infra.db.tables.stream import CounterRow
 from registry.console.views import Accounting, Count
 
-
 _sent_again = select(OutcomeRow.event_id).where(OutcomeRow.event_id == RefusalRow.event_id).exists()
 """An event that was refused, mended and sent again under its id is what became of it then."""
 
@@ -20,9 +19,7 @@ def read_accounting(session: Session, policy: str) -> Accounting:
         .group_by(col(OutcomeRow.disposition), col(OutcomeRow.reason))
     ).all()
     turned_away = session.exec(
-        select(RefusalRow.reason, func.count())
-        .where(RefusalRow.policy == policy, ~_sent_again)
-        .group_by(col(RefusalRow.reason))
+        select(RefusalRow.reason, func.count()).where(RefusalRow.policy == policy, ~_sent_again).group_by(col(RefusalRow.reason))
     ).all()
     fates: dict[str, int] = {}
     refused: dict[str, int] = dict(turned_away)

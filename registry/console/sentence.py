@@ -33,9 +33,7 @@ def _gates(rollout: RolloutView) -> str:
     return said if not unsure else f"{said}, open: {', '.join(unsure)}"
 
 
-def _alone(
-    rollout: RolloutView, versions: Sequence[VersionView], cycles: Sequence[CycleView], requests: int
-) -> tuple[Tone, str]:
+def _alone(rollout: RolloutView, versions: Sequence[VersionView], cycles: Sequence[CycleView], requests: int) -> tuple[Tone, str]:
     serves = f"{rollout.champion} serves everybody"
     if requests == 0:
         return "empty", f"{serves}, and nobody has asked yet. Send a request to the gateway, or start the demo."

@@ -33,7 +33,9 @@ def measure(seeds: int) -> list[Row]:
         ),
         Row.alone("harness.demo_seconds", max(report["seconds"] for report in reports), "s", 300, "lower"),
         Row.alone("harness.demo_memory", max(report["peak_rss_mb"] for report in reports), "MB", 4000, "lower"),
-        Row.alone("harness.bad_exposed", max(report["bad"]["subjects_exposed_share"] for report in reports), "of people", 0.15, "lower"),
+        Row.alone(
+            "harness.bad_exposed", max(report["bad"]["subjects_exposed_share"] for report in reports), "of people", 0.15, "lower"
+        ),
         Row.alone("serving.swap_failed", failed, "requests", 0, "lower"),
     ]
 

@@ -130,7 +130,9 @@ def test_kill_every_process_interrupt_all_and_go_on(demo: Demo) -> None:
     demo.start()
     until("developers ask", lambda: len(demo.requests()) > 50, 120)
     for name in PROCESSES:
-        before = until(f"{name} is ready", lambda name=name: demo.process(name) if demo.process(name).get("life") == "ready" else None, 90)
+        before = until(
+            f"{name} is ready", lambda name=name: demo.process(name) if demo.process(name).get("life") == "ready" else None, 90
+        )
         asked = len(demo.requests())
         os.kill(before["pid"], signal.SIGKILL)
         until(

@@ -158,7 +158,9 @@ STORY = (
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(seed=st.randoms(use_true_random=False), repeats=st.lists(st.sampled_from(range(len(STORY))), max_size=6), cuts=st.integers(1, 6))
+@given(
+    seed=st.randoms(use_true_random=False), repeats=st.lists(st.sampled_from(range(len(STORY))), max_size=6), cuts=st.integers(1, 6)
+)
 def test_the_final_episode_does_not_depend_on_order_repeats_or_batches(
     tmp_path_factory, tab_policy, hands, turn_of, outcome_of, seed: random.Random, repeats: list[int], cuts: int
 ):

@@ -36,9 +36,7 @@ def test_share_against_a_fixed_bound(hits: int, n: int, verdict: Verdict) -> Non
 
 def test_a_version_that_always_answers_empty_is_found_within_twenty_requests() -> None:
     gate = Guardrail(measure="empty", max=0.2)
-    first = next(
-        n for n in range(1, 60) if gate.judge(Evidence("v", 0.1, arm(n, n, "empty"), arm(9 * n))).verdict is Verdict.FAIL
-    )
+    first = next(n for n in range(1, 60) if gate.judge(Evidence("v", 0.1, arm(n, n, "empty"), arm(9 * n))).verdict is Verdict.FAIL)
     assert first <= 20
 
 
@@ -54,9 +52,11 @@ def test_share_against_the_champion() -> None:
 def test_latency_is_judged_by_how_many_are_too_slow(evidence_of: Callable[..., Evidence]) -> None:
     gate = Guardrail(measure="latency_p95_ms", max_ratio=1.5)
     usual = tuple(float(ms) for ms in range(10, 110))
-    judge = lambda mine: gate.judge(  # noqa: E731
-        Evidence("v", 0.5, ArmEvidence(requests=100, latencies=mine), ArmEvidence(requests=100, latencies=usual))
-    ).verdict
+    judge = lambda mine: (
+        gate.judge(
+            Evidence("v", 0.5, ArmEvidence(requests=100, latencies=mine), ArmEvidence(requests=100, latencies=usual))
+        ).verdict
+    )
     assert judge(usual) is Verdict.PASS
     assert judge(tuple(2 * ms for ms in usual)) is Verdict.FAIL
     assert judge(()) is Verdict.UNSURE
