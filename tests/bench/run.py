@@ -1,7 +1,7 @@
 """`python -m tests.bench.run`: every benchmark beside its baseline, in one process each, as a table and `.bench/results.json`.
 
-A benchmark is a module of this folder with `STAGE` and `measure(seeds) -> list[Row]`; the folder is the list. No row fails the run: a
-figure that misses its goal is shown as such.
+A benchmark is a module of this folder with `STAGE` and `measure(seeds) -> list[Row]`; the folder is the list. No row fails the run:
+a figure that misses its goal is shown as such.
 """
 
 from __future__ import annotations

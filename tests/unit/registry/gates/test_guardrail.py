@@ -52,11 +52,11 @@ def test_share_against_the_champion() -> None:
 def test_latency_is_judged_by_how_many_are_too_slow(evidence_of: Callable[..., Evidence]) -> None:
     gate = Guardrail(measure="latency_p95_ms", max_ratio=1.5)
     usual = tuple(float(ms) for ms in range(10, 110))
-    judge = lambda mine: (
-        gate.judge(
-            Evidence("v", 0.5, ArmEvidence(requests=100, latencies=mine), ArmEvidence(requests=100, latencies=usual))
-        ).verdict
-    )
+
+    def judge(mine: tuple[float, ...]) -> Verdict:
+        candidate, champion = (ArmEvidence(requests=100, latencies=latencies) for latencies in (mine, usual))
+        return gate.judge(Evidence("v", 0.5, candidate, champion)).verdict
+
     assert judge(usual) is Verdict.PASS
     assert judge(tuple(2 * ms for ms in usual)) is Verdict.FAIL
     assert judge(()) is Verdict.UNSURE
