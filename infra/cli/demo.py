@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.status import Status
 
 from infra.cli.sentences import say
+from infra.cli.room import make_room
 from infra.cli.view import age
 from infra.policies import policy_folder, shipped_policies
 from infra.settings import Settings
@@ -25,11 +26,12 @@ PATIENCE = 8
 POLICIES = {"tiny": "tab", "smollm2": "smollm2"}
 
 
-def demo(settings: Settings, model: str, arguments: tuple[str, ...]) -> int:
-    settings = demo_settings(settings, model)
+def demo(settings: Settings, model: str, quick: bool, arguments: tuple[str, ...]) -> int:
+    settings = demo_settings(settings, model, quick)
     pid = holder(settings.home)
     if pid is not None:
         raise runs_already(settings.home, pid)
+    make_room(settings.home, " ".join((model, *arguments)))
     preflight.check(settings)
     programs = table.programs(settings)
     plan = Plan(
@@ -53,11 +55,10 @@ def demo(settings: Settings, model: str, arguments: tuple[str, ...]) -> int:
     return ending.code
 
 
-def demo_settings(settings: Settings, model: str) -> Settings:
+def demo_settings(settings: Settings, model: str, quick: bool = False) -> Settings:
     """Its state lies in a folder of its own beside that of `slipstream up`, and it runs one policy."""
-    return settings.model_copy(
-        update={"home": settings.home / "demo", "policies": shipped_policies("demo"), "only": POLICIES[model]}
-    )
+    policies = shipped_policies("quick" if quick else "demo")
+    return settings.model_copy(update={"home": settings.home / "demo", "policies": policies, "only": POLICIES[model]})
 
 
 class Waiting:

@@ -70,7 +70,7 @@ def demo(
 
     flags = (*(("--quick",) if quick else ()), *(("--no-page",) if no_page else ()))
     numbers = ("--seed", str(seed), *(("--cycles", str(cycles)) if cycles is not None else ()))
-    raise typer.Exit(run(chosen_settings(home, port_base), model.value, (*numbers, *flags)))
+    raise typer.Exit(run(chosen_settings(home, port_base), model.value, quick, (*numbers, *flags)))
 
 
 @app.command()
