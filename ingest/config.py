@@ -13,4 +13,5 @@ class IngestConfig(BaseSettings):
 
     max_event_bytes: Annotated[int, Field(ge=256, le=1 << 20, description="bytes of one event, as JSON")] = 65_536
     max_batch_events: Annotated[int, Field(ge=1, le=100_000)] = 1_000
+    trim_seconds: Annotated[float, Field(ge=1, description="between removals of what the log kept long enough")] = 3600.0
     tick_seconds: Annotated[float, Field(gt=0, le=60, description="between looks for quiet episodes and orphans")] = 0.5

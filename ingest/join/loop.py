@@ -1,8 +1,9 @@
-"""The joiner's process: reads turns, outcomes and refusals, closes what has gone quiet."""
+"""The joiner's process: reads turns, outcomes and refusals, closes what has gone quiet, lets go of what the log kept long enough."""
 
 from __future__ import annotations
 
 import threading
+import time
 
 from contracts.topics import EPISODES, OUTCOMES, REFUSALS, TURNS
 from infra.clock import system_clock
@@ -19,9 +20,19 @@ def join(settings: Settings, stop: threading.Event) -> None:
     log = open_log(settings.event_log)
     log.ensure([EPISODES])
     engine = open_db(settings.database)
+    config = IngestConfig()
     joiner = Joiner(load_policies(settings), system_clock)
+    trimmed = time.monotonic()
+
+    def tick() -> None:
+        nonlocal trimmed
+        joiner.close_quiet(engine)
+        if time.monotonic() - trimmed > config.trim_seconds:
+            log.trim()
+            trimmed = time.monotonic()
+
     stream = Stream(engine, log, GROUP, (TURNS, OUTCOMES, REFUSALS), joiner.apply)
     try:
-        stream.run(stop, IngestConfig().tick_seconds, lambda: joiner.close_quiet(engine))
+        stream.run(stop, config.tick_seconds, tick)
     finally:
         log.close()
