@@ -33,7 +33,9 @@ def main(settings: Settings, stop: threading.Event) -> None:
         case ["worker"]:
             from learner.jobs import work
 
-            work(settings, _bootstrapped(settings, config, policies, stop))
+            learner = _bootstrapped(settings, config, policies, stop)
+            _check_plugins(policies)
+            work(settings, learner)
         case ["beat"]:
             from learner.jobs import beat
 
@@ -54,20 +56,14 @@ def _learner(settings: Settings, config: LearnerConfig, policies: dict[str, Poli
     from infra.db.engine import open_db
     from infra.eventlog.open import open_log
     from infra.tracking import Tracking
-    from learner.advantages import ADVANTAGES
-    from learner.cycle import Bench
     from learner.loop import Learner
-    from learner.losses import LOSSES
-    from learner.plugins import build
     from learner.publish import Publisher
+    from learner.surroundings import Surroundings
 
-    for policy in policies.values():
-        build(LOSSES, policy.learner.loss, policy.name)
-        build(ADVANTAGES, policy.learner.advantage, policy.name)
     engine = open_db(settings.database)
-    bench = Bench(engine, settings.artifact_root, config, system_clock, stop)
+    around = Surroundings(engine, settings.artifact_root, config, system_clock, stop)
     publisher = Publisher(engine, Tracking(settings), system_clock, config.publish_seconds)
-    return Learner(bench, policies, open_log(settings.event_log), publisher)
+    return Learner(around, policies, open_log(settings.event_log), publisher)
 
 
 def _bootstrapped(settings: Settings, config: LearnerConfig, policies: dict[str, Policy], stop: threading.Event) -> Learner:
@@ -83,8 +79,19 @@ def _bootstrapped(settings: Settings, config: LearnerConfig, policies: dict[str,
     return learner
 
 
+def _check_plugins(policies: dict[str, Policy]) -> None:
+    """A misspelt loss should end the process at its start, not a cycle hours later."""
+    from learner.advantages import ADVANTAGES
+    from learner.losses import LOSSES
+    from learner.plugins import build
+
+    for policy in policies.values():
+        build(LOSSES, policy.learner.loss, policy.name)
+        build(ADVANTAGES, policy.learner.advantage, policy.name)
+
+
 def _log_to_standard_error() -> None:
-    """Standard output is the answer."""
+    """Standard output ends with the answer."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.StreamHandler):
             handler.setStream(sys.stderr)

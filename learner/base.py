@@ -14,6 +14,10 @@ from pathlib import Path
 
 from contracts.errors import StartError
 
+_ALONGSIDE = (
+    "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt",
+    "generation_config.json", "chat_template*",
+)  # fmt: skip
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "config.json", "adapter_config.json")
 
 
@@ -30,9 +34,15 @@ def writer(base: Path, named: str) -> Callable[[Path], None]:
     return lambda target: _copy(base, target)
 
 
-def _copy(base: Path, target: Path) -> None:
-    from learner.weights import copy_alongside
+def copy_alongside(source: Path, target: Path) -> None:
+    """Tokenizer and other small files that belong to the weights, unless the target has its own."""
+    for pattern in _ALONGSIDE:
+        for file in source.glob(pattern):
+            if not (target / file.name).exists():
+                shutil.copyfile(file, target / file.name)
 
+
+def _copy(base: Path, target: Path) -> None:
     for pattern in _WEIGHTS:
         for file in base.glob(pattern):
             shutil.copyfile(file, target / file.name)

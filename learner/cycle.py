@@ -9,25 +9,21 @@ changed); the caller abandons the cycle.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
 from contracts.checkpoint import Checkpoint
-from contracts.errors import Fenced, Retry, SlipstreamError
+from contracts.errors import Fenced, Retry
 from contracts.policy import Policy
-from infra.clock import Clock, to_ms
+from infra.clock import to_ms
 from infra.db.engine import reading, writing
 from infra.db.query import Engine, select
 from infra.db.tables.learner import CheckpointRow
-from learner import admit, guard, ledger, pack, seal, weights
+from learner import admit, guard, ledger, optimizer, pack, seal, weights
 from learner.advantages import ADVANTAGES
-from learner.config import LearnerConfig
 from learner.due import minimum
 from learner.guard import StepReport
 from learner.hold import Hold
@@ -35,35 +31,17 @@ from learner.ledger import Begun
 from learner.losses import LOSSES
 from learner.plugins import build
 from learner.stats import CycleStats, Phase
+from learner.surroundings import Stopped, Surroundings
 from learner.update import Updater
 
 logger = logging.getLogger(__name__)
-
-Announce = Callable[[str], None]
-"""Told of each point of a cycle as it is reached."""
-
-
-class Stopped(SlipstreamError):
-    """The process was asked to end in the middle of a cycle."""
-
-
-@dataclass(frozen=True)
-class Bench:
-    """What a cycle works with. `announce` is told of each point as it is reached."""
-
-    engine: Engine
-    artifacts: Path
-    config: LearnerConfig
-    clock: Clock
-    stop: threading.Event
-    announce: Announce = field(default=lambda point: None)
 
 
 class Cycle:
     """A running cycle and what it has to say about itself."""
 
-    def __init__(self, bench: Bench, policy: Policy, hold: Hold, begun: Begun, stats: CycleStats) -> None:
-        self._bench = bench
+    def __init__(self, around: Surroundings, policy: Policy, hold: Hold, begun: Begun, stats: CycleStats) -> None:
+        self._around = around
         self._policy = policy
         self._hold = hold
         self._begun = begun
@@ -75,17 +53,17 @@ class Cycle:
 
     def run(self) -> str:
         """The version that was sealed, or the reason why none was."""
-        torch.set_num_threads(self._bench.config.threads)
+        torch.set_num_threads(self._around.config.threads)
         self._enter("loading")
         parent = self._begun.parent
-        loaded = weights.load(parent, _root(self._bench.engine, self._policy.name, parent), self._policy.model)
+        loaded = weights.load(parent, _root(self._around.engine, self._policy.name, parent), self._policy.model)
         updater = Updater(
             loaded.causal,
             build(LOSSES, self._policy.learner.loss, self._policy.name),
             self._policy.learner,
-            self._bench.config.min_ess,
+            self._around.config.min_ess,
         )
-        resumed = seal.resume_optimizer(self._bench.artifacts, self._begun.parent, updater)
+        resumed = optimizer.resume(self._around.artifacts, self._begun.parent, updater)
         turns = pack.sequences(self._begun.samples, build(ADVANTAGES, self._policy.learner.advantage, self._policy.name))
         self._describe(turns, resumed)
         self._enter("training")
@@ -103,7 +81,7 @@ class Cycle:
         taken = 0
         for epoch in range(learner.epochs):
             seed = self._begun.number * 1000 + epoch
-            for batch in pack.minibatches(turns, learner.minibatch, self._bench.config.microbatch_tokens, seed):
+            for batch in pack.minibatches(turns, learner.minibatch, self._around.config.microbatch_tokens, seed):
                 self._go_on()
                 report = updater.step(batch)
                 self._note(report)
@@ -127,41 +105,41 @@ class Cycle:
                 tokens_per_s=self._trained_tokens / elapsed,
             )
         )
-        if time.monotonic() - self._reported >= self._bench.config.progress_seconds:
+        if time.monotonic() - self._reported >= self._around.config.progress_seconds:
             self._report()
 
     def _refused(self, updater: Updater, turns: list[list[pack.Sequenced]]) -> str | None:
         """Measure the finished weights on an even draw of what they learned from."""
-        step = max(1, len(turns) // self._bench.config.final_samples)
+        step = max(1, len(turns) // self._around.config.final_samples)
         drawn = [turn for place in range(0, len(turns), step) for turn in turns[place]]
-        refused, drift = updater.refuse_weights(pack.minibatch(drawn, self._bench.config.microbatch_tokens).parts)
+        refused, drift = updater.refuse_weights(pack.minibatch(drawn, self._around.config.microbatch_tokens).parts)
         self.stats = self.stats.with_figures(final_kl=drift.kl_k3)
         return refused
 
     def _seal(self, updater: Updater, loaded: weights.Weights) -> str:
-        bench, begun = self._bench, self._begun
+        around, begun = self._around, self._begun
         self._enter("sealing")
         self._go_on()
-        seal.keep_optimizer(bench.artifacts, begun, updater, bench.config.keep_optimizers)
+        optimizer.keep(around.artifacts, begun, updater, around.config.keep_optimizers)
         final = self._ended("sealed")
         spec = self._policy.reward.id
-        checkpoint = seal.seal_cycle(bench.artifacts, begun, loaded, spec, final, bench.config.float32_megabytes, bench.clock())
-        bench.announce("files")
-        with writing(bench.engine) as session:
+        checkpoint = seal.seal_cycle(around.artifacts, begun, loaded, spec, final, around.config.float32_megabytes, around.clock())
+        around.announce("files")
+        with writing(around.engine) as session:
             self._hold.check(session)
-            ledger.seal(session, begun, checkpoint, final, to_ms(bench.clock()))
-            bench.announce("committing")
-        bench.announce("sealed")
+            ledger.seal(session, begun, checkpoint, final, to_ms(around.clock()))
+            around.announce("committing")
+        around.announce("sealed")
         logger.info(
             "sealed %s from %d samples of %s in %.1f s", begun.version, len(begun.samples), begun.parent.version, final.seconds
         )
         return begun.version
 
     def _skip(self, reason: str) -> str:
-        with writing(self._bench.engine) as session:
+        with writing(self._around.engine) as session:
             self._hold.check(session)
-            ledger.skip(session, self._begun, reason, self._ended("skipped"), to_ms(self._bench.clock()))
-        self._bench.announce("skipped")
+            ledger.skip(session, self._begun, reason, self._ended("skipped"), to_ms(self._around.clock()))
+        self._around.announce("skipped")
         logger.warning("%s was not sealed: %s", self._begun.version, reason)
         return reason
 
@@ -176,7 +154,7 @@ class Cycle:
         )
 
     def _enter(self, phase: Phase) -> None:
-        self._bench.announce(phase)
+        self._around.announce(phase)
         self.stats = self.stats.model_copy(update={"phase": phase})
         self._report()
 
@@ -188,13 +166,13 @@ class Cycle:
         """Progress may be lost; the cycle may not."""
         self._reported = time.monotonic()
         try:
-            with writing(self._bench.engine) as session:
+            with writing(self._around.engine) as session:
                 ledger.report(session, self._begun.cycle_id, self.stats)
         except Retry as away:
             logger.warning("progress was not written: %s", away)
 
     def _go_on(self) -> None:
-        if self._bench.stop.is_set():
+        if self._around.stop.is_set():
             raise Stopped("asked to stop")
         if self._hold.lost.is_set():
             raise Fenced(f"the lease {self._hold.name!r} was lost")
@@ -210,26 +188,26 @@ def _root(engine: Engine, policy: str, parent: Checkpoint) -> Checkpoint:
     return Checkpoint.decode(row.body) if row is not None else parent
 
 
-def begin(bench: Bench, policy: Policy, parent: Checkpoint, hold: Hold) -> Cycle | None:
+def begin(around: Surroundings, policy: Policy, parent: Checkpoint, hold: Hold) -> Cycle | None:
     """Look, judge, claim. None when too little of what waits may be trained; what may never be is marked so."""
     learner = policy.learner
-    root = _root(bench.engine, policy.name, parent)
+    root = _root(around.engine, policy.name, parent)
     readable = weights.readable(Path(parent.uri if parent.kind == "full" else root.uri))
-    with reading(bench.engine) as session:
+    with reading(around.engine) as session:
         rules = admit.rules(session, policy.name, parent.version, learner.max_lag, readable)
         chosen = admit.select_samples(session, policy.name, rules, learner.max_subject_share, learner.cycle_samples)
         known = set(session.exec(select(CheckpointRow.version).where(CheckpointRow.policy == policy.name)).all())
-    seal.sweep(bench.artifacts, policy.name, known)
+    seal.sweep(around.artifacts, policy.name, known)
     for reason, count in chosen.reasons().items():
         logger.warning("%s: %d samples will not be trained: %s", policy.name, count, reason)
-    with writing(bench.engine) as session:
+    with writing(around.engine) as session:
         hold.check(session)
         if len(chosen.samples) < minimum(policy):
             admit.exclude(session, chosen.excluded)
             return None
-        begun = ledger.begin(session, parent, chosen, hold.fence, to_ms(bench.clock()))
+        begun = ledger.begin(session, parent, chosen, hold.fence, to_ms(around.clock()))
     if begun is None:
         return None
-    bench.announce("claimed")
+    around.announce("claimed")
     stats = CycleStats(samples=len(begun.samples), by_lag=chosen.by_lag, excluded=chosen.reasons(), held=chosen.held)
-    return Cycle(bench, policy, hold, begun, stats)
+    return Cycle(around, policy, hold, begun, stats)

@@ -20,11 +20,14 @@ _NAME = "learner"
 _TICK = "learner.tick"
 
 
-def work(settings: Settings, learner: Learner) -> None:
+def work(settings: Settings, of: Learner) -> None:
     """Until SIGTERM or SIGINT; a cycle that runs is abandoned between two steps."""
+    # What a cycle needs takes seconds to import; now nobody waits for it.
+    import learner.cycle  # noqa: F401
+
     app = make_jobs(_NAME, settings)
-    app.task(name=_TICK)(learner.tick)
-    run_worker(app, learner.stop)
+    app.task(name=_TICK)(of.tick)
+    run_worker(app, of.stop)
 
 
 def beat(settings: Settings, config: LearnerConfig, policies: Iterable[str]) -> None:

@@ -24,11 +24,11 @@ from infra.db.tables.learner import CheckpointRow, VersionNumberRow
 from infra.db.tables.registry import RolloutRow
 from infra.eventlog.port import EventLog
 from infra.policies import base_folder
-from learner import base, cycle, ledger, seal
-from learner.cycle import Bench, Stopped
+from learner import base, ledger, seal
 from learner.due import STOPPED, TAKEN_OVER, NotDue, look
 from learner.hold import Hold, holding
 from learner.publish import Publisher
+from learner.surroundings import Stopped, Surroundings
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 class Learner:
     """All policies of a process; `tick` is the only entry that beat needs."""
 
-    def __init__(self, bench: Bench, policies: Mapping[str, Policy], log: EventLog, publisher: Publisher) -> None:
-        self._bench = bench
+    def __init__(self, around: Surroundings, policies: Mapping[str, Policy], log: EventLog, publisher: Publisher) -> None:
+        self._around = around
         self._policies = policies
         self._log = log
         self._publisher = publisher
@@ -46,7 +46,7 @@ class Learner:
     @property
     def stop(self) -> threading.Event:
         """Set it, and a running cycle ends at its next step."""
-        return self._bench.stop
+        return self._around.stop
 
     def tick(self, name: str) -> None:
         policy = self._policies.get(name)
@@ -65,16 +65,16 @@ class Learner:
     def bootstrap(self, policy: Policy) -> bool:
         """Seal the base weights as version 0 where there is no version yet; False while another process is at it."""
         version = ledger.version_name(policy.name, 0)
-        with reading(self._bench.engine) as session:
+        with reading(self._around.engine) as session:
             if session.get(CheckpointRow, version) is not None:
                 return True
         write = base.writer(base_folder(policy.model.base), policy.model.base)
-        with holding(self._bench.engine, policy.name, self._bench.clock, self._bench.config.lease_seconds) as hold:
+        with holding(self._around.engine, policy.name, self._around.clock, self._around.config.lease_seconds) as hold:
             if hold is None:
                 return False
-            now = self._bench.clock()
-            checkpoint = seal.seal_folder(self._bench.artifacts, policy.name, 0, version, None, write, now)
-            with writing(self._bench.engine) as session:
+            now = self._around.clock()
+            checkpoint = seal.seal_folder(self._around.artifacts, policy.name, 0, version, None, write, now)
+            with writing(self._around.engine) as session:
                 hold.check(session)
                 if session.get(CheckpointRow, version) is None:
                     if session.get(VersionNumberRow, policy.name) is None:
@@ -86,13 +86,13 @@ class Learner:
     def bring(self, policy: Policy, folder: Path) -> str:
         """Seal weights made elsewhere as the policy's next version; they have to pass the same gates as any other."""
         write = base.writer(folder, str(folder))
-        with writing(self._bench.engine) as session:
+        with writing(self._around.engine) as session:
             number = ledger.next_number(session, policy.name)
             parent = _champion(session, policy.name)
         version = ledger.version_name(policy.name, number)
-        now = self._bench.clock()
-        checkpoint = seal.seal_folder(self._bench.artifacts, policy.name, number, version, parent, write, now)
-        with writing(self._bench.engine) as session:
+        now = self._around.clock()
+        checkpoint = seal.seal_folder(self._around.artifacts, policy.name, number, version, parent, write, now)
+        with writing(self._around.engine) as session:
             ledger.record(session, checkpoint, to_ms(now))
         self.tell()
         return version
@@ -103,22 +103,22 @@ class Learner:
             if not self._topics_made:
                 self._log.ensure([CHECKPOINTS])
                 self._topics_made = True
-            outbox.flush(self._bench.engine, self._log, ledger.OWNER)
+            outbox.flush(self._around.engine, self._log, ledger.OWNER)
         except Retry as away:
             logger.warning("the topic of checkpoints is told later: %s", away)
 
     def _learn(self, policy: Policy) -> None:
-        now_ms, retry_ms = to_ms(self._bench.clock()), self._bench.config.retry_seconds * 1000
-        with reading(self._bench.engine) as session:
+        now_ms, retry_ms = to_ms(self._around.clock()), self._around.config.retry_seconds * 1000
+        with reading(self._around.engine) as session:
             due = look(session, policy, now_ms, retry_ms)
             unfinished = ledger.running(session, policy.name)
         if isinstance(due, NotDue) and not unfinished:
             logger.debug("%s: %s", policy.name, due.why)
             return
-        with holding(self._bench.engine, policy.name, self._bench.clock, self._bench.config.lease_seconds) as hold:
+        with holding(self._around.engine, policy.name, self._around.clock, self._around.config.lease_seconds) as hold:
             if hold is None:
                 return
-            with writing(self._bench.engine) as session:
+            with writing(self._around.engine) as session:
                 hold.check(session)
                 for cycle_id in ledger.abandon(session, policy.name, TAKEN_OVER, now_ms):
                     logger.warning("%s was left unfinished; its samples wait again", cycle_id)
@@ -126,7 +126,10 @@ class Learner:
                 due = look(session, policy, now_ms, retry_ms)
             if isinstance(due, NotDue):
                 return
-            started = cycle.begin(self._bench, policy, due.parent, hold)
+            # Torch is imported on first use: version 0 should not wait for it.
+            from learner import cycle
+
+            started = cycle.begin(self._around, policy, due.parent, hold)
             if started is None:
                 return
             logger.info("%s: a cycle starts by %s", policy.name, due.why)
@@ -144,9 +147,9 @@ class Learner:
         self._publisher.nudge()
 
     def _abandon(self, policy: Policy, hold: Hold, reason: str) -> None:
-        with writing(self._bench.engine) as session:
+        with writing(self._around.engine) as session:
             hold.check(session)
-            ledger.abandon(session, policy.name, reason, to_ms(self._bench.clock()))
+            ledger.abandon(session, policy.name, reason, to_ms(self._around.clock()))
 
 
 def _champion(session: Session, policy: str) -> str | None:

@@ -15,18 +15,19 @@ import time
 from collections.abc import Callable, Collection
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from contracts.checkpoint import Checkpoint, SealedFile
 from contracts.errors import StartError
 from infra import artifacts
 from learner.ledger import Begun, manifest
 from learner.stats import CycleStats
-from learner.update import Updater
-from learner.weights import Weights, load_optimizer, save_optimizer
+
+if TYPE_CHECKING:
+    from learner.weights import Weights
 
 logger = logging.getLogger(__name__)
 
-_OPTIMIZER = "optimizer"
 _ORPHAN_AGE_S = 3600.0
 
 
@@ -77,28 +78,11 @@ def seal_folder(
     )
 
 
-def keep_optimizer(root: Path, begun: Begun, updater: Updater, keep: int) -> None:
-    """Best effort: without it the next cycle begins with a fresh optimiser, which is allowed."""
-    place = root / begun.policy / _OPTIMIZER
-    try:
-        artifacts.seal(place, begun.version, lambda target: save_optimizer(updater, target))
-    except (StartError, artifacts.BrokenSeal) as error:
-        logger.warning("the optimiser's state was not kept: %s", error)
-    kept = sorted((folder for folder in place.iterdir() if folder.is_dir()), key=lambda folder: folder.name)
-    for old in kept[:-keep]:
-        if old.name != begun.parent.version:
-            shutil.rmtree(old, ignore_errors=True)
-
-
-def resume_optimizer(root: Path, parent: Checkpoint, updater: Updater) -> bool:
-    return load_optimizer(updater, root / parent.policy / _OPTIMIZER / parent.version)
-
-
 def sweep(root: Path, policy: str, known: Collection[str]) -> None:
     """Remove what crashes left: half-written folders, and whole ones that the database never heard of within an hour."""
     place = root / policy
     artifacts.sweep(place)
-    artifacts.sweep(place / _OPTIMIZER)
+    artifacts.sweep(place / "optimizer")
     for folder in place.glob(f"{policy}-v*"):
         with contextlib.suppress(FileNotFoundError):
             if folder.name not in known and time.time() - folder.stat().st_mtime > _ORPHAN_AGE_S:

@@ -7,13 +7,11 @@ chain. What can go wrong: `BrokenSeal` when the parent's files are not what was 
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from contracts.checkpoint import Checkpoint
@@ -21,14 +19,7 @@ from contracts.errors import StartError
 from contracts.policy import Model
 from infra.artifacts import verify
 from learner.admit import Readable
-
-if TYPE_CHECKING:
-    from learner.update import Updater
-
-_ALONGSIDE = (
-    "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt",
-    "generation_config.json", "chat_template*",
-)  # fmt: skip
+from learner.base import copy_alongside
 
 
 class Weights:
@@ -98,39 +89,3 @@ def _load_causal(folder: Path) -> tuple[PreTrainedModel, torch.dtype]:
     )
     stored = causal.dtype
     return causal.float(), stored
-
-
-def copy_alongside(source: Path, target: Path) -> None:
-    """Tokenizer and other small files that belong to the weights, unless the target has its own."""
-    for pattern in _ALONGSIDE:
-        for file in source.glob(pattern):
-            if not (target / file.name).exists():
-                shutil.copyfile(file, target / file.name)
-
-
-def save_optimizer(updater: Updater, target: Path) -> None:
-    """AdamW's moments and step counts, by parameter name."""
-    tensors = {
-        f"{name}/{key}": value.detach().clone().contiguous()
-        for name, weight in updater.parameters.items()
-        for key, value in updater.optimizer.state.get(weight, {}).items()
-    }
-    save_file(tensors, target / "optimizer.safetensors")
-
-
-def load_optimizer(updater: Updater, folder: Path) -> bool:
-    """Go on where the parent's cycle stopped; False, and a fresh optimiser, where there is nothing that fits."""
-    file = folder / "optimizer.safetensors"
-    if not file.is_file():
-        return False
-    tensors = load_file(file)
-    state = {}
-    for name, weight in updater.parameters.items():
-        found = {key: tensors.get(f"{name}/{key}") for key in ("step", "exp_avg", "exp_avg_sq")}
-        average = found["exp_avg"]
-        if any(value is None for value in found.values()) or average is None or average.shape != weight.shape:
-            return False
-        state[weight] = found
-    for weight, moments in state.items():
-        updater.optimizer.state[weight] = moments
-    return True

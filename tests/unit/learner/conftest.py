@@ -31,9 +31,9 @@ from infra.eventlog.embedded import EmbeddedLog
 from infra.settings import Settings
 from infra.tracking import Tracking
 from learner.config import LearnerConfig
-from learner.cycle import Bench
 from learner.loop import Learner
 from learner.publish import Publisher
+from learner.surroundings import Surroundings
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 VOCABULARY = 64
@@ -195,12 +195,12 @@ class World:
         return self.home / "artifacts"
 
     def learner(self, announce: Callable[[str], None] = lambda point: None, stop: threading.Event | None = None) -> Learner:
-        bench = Bench(self.engine, self.artifacts, self.config, lambda: self.now, stop or threading.Event(), announce)
+        around = Surroundings(self.engine, self.artifacts, self.config, lambda: self.now, stop or threading.Event(), announce)
         settings = Settings(home=self.home, mlflow_url=self.mlflow)
         # MLflow is out of these tests, see test_learner_publish: what waits would only be tried once an hour.
         publisher = Publisher(self.engine, Tracking(settings), lambda: self.now, 3600.0)
         publisher.pause(3600.0)
-        return Learner(bench, self.policies, self.log, publisher)
+        return Learner(around, self.policies, self.log, publisher)
 
     def start(self, policy: str = "tab") -> Learner:
         learner = self.learner()

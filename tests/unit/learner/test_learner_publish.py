@@ -9,9 +9,9 @@ import pytest
 from contracts.topics import CHECKPOINTS
 from infra.settings import Settings
 from infra.tracking import Tracking
-from learner.cycle import Bench
 from learner.loop import Learner
 from learner.publish import Publisher
+from learner.surroundings import Surroundings
 from tests.unit.learner.conftest import World
 
 
@@ -20,8 +20,8 @@ def learner_with(world: World, mlflow: str, retry_s: float) -> tuple[Learner, Pu
 
     tracking = Tracking(Settings(home=world.home, mlflow_url=mlflow))
     publisher = Publisher(world.engine, tracking, lambda: world.now, retry_s)
-    bench = Bench(world.engine, world.artifacts, world.config, lambda: world.now, threading.Event())
-    return Learner(bench, world.policies, world.log, publisher), publisher, tracking
+    around = Surroundings(world.engine, world.artifacts, world.config, lambda: world.now, threading.Event())
+    return Learner(around, world.policies, world.log, publisher), publisher, tracking
 
 
 @pytest.mark.timeout(120)

@@ -16,9 +16,10 @@ from learner import guard, pack
 from learner.advantages import ADVANTAGES
 from learner.forward import Scorer
 from learner.losses import LOSSES, Loss, LossValue, Size, Tokens
+from learner.optimizer import load as load_optimizer
+from learner.optimizer import save as save_optimizer
 from learner.plugins import build
 from learner.update import Updater
-from learner.weights import load_optimizer, save_optimizer
 from tests.unit.learner.conftest import END, make_policy, make_sample, tiny_llama
 
 BATCH_MEAN = build(ADVANTAGES, Plugin(name="batch_mean", options={"standardise": True}), "tab")
