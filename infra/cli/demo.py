@@ -9,8 +9,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.status import Status
 
-from infra.cli.sentences import say
 from infra.cli.room import make_room
+from infra.cli.sentences import say
 from infra.cli.view import age
 from infra.policies import policy_folder, shipped_policies
 from infra.settings import Settings
@@ -31,6 +31,7 @@ def demo(settings: Settings, model: str, quick: bool, arguments: tuple[str, ...]
     pid = holder(settings.home)
     if pid is not None:
         raise runs_already(settings.home, pid)
+    preflight.home_writable(settings)
     make_room(settings.home, " ".join((model, *arguments)))
     preflight.check(settings)
     programs = table.programs(settings)

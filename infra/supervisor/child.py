@@ -20,7 +20,7 @@ import psutil
 from contracts.states import move
 from infra.supervisor import logs
 from infra.supervisor.death import die_with_parent
-from infra.supervisor.program import Program
+from infra.supervisor.program import Program, StaysAlive
 from infra.supervisor.state import ALIVE, LIFE_NEXT, Life, ProcessState
 
 FIRST_WAIT_S = 0.2
@@ -45,7 +45,7 @@ class Child:
         self.life = Life.WAITING
         self.restarts = 0
         self.deaths = 0
-        self.was_ready = False
+        self.proved = False
         self.last_exit: int | None = None
         self.says = ""
         self.memory_mb: float | None = None
@@ -80,7 +80,8 @@ class Child:
 
     def is_ready(self) -> None:
         self._move(Life.READY)
-        self.was_ready = True
+        # Who only has to stay alive for a second has not shown anything by that.
+        self.proved = self.proved or not isinstance(self.program.ready, StaysAlive)
         self.listen()
 
     def ask_to_stop(self, now: float) -> None:
@@ -167,6 +168,7 @@ class Child:
     def _died(self, code: int, now: float) -> None:
         if self.alive_s(now) >= FORGIVEN_AFTER_S:
             self.deaths = 0
+            self.proved = True
         self.deaths += 1
         self._refusals = self._refusals + 1 if code == CANNOT_START else 0
         if self._refusals >= MOST_REFUSALS:

@@ -32,7 +32,7 @@ TELL_S = 1.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run where. `patience`: how often a program that never was ready may die before the whole ends; None: for ever."""
+    """What to run where. `patience`: how often a program that never worked may die before the whole ends; None: for ever."""
 
     kind: Literal["up", "demo"]
     home: Path
@@ -145,8 +145,8 @@ class Supervisor:
             if child.program.foreground and child.life is Life.STOPPED:
                 code = child.last_exit or 0
                 return Ending(code if code >= 0 else 128 - code)
-            if self._plan.patience is not None and child.deaths >= self._plan.patience and not child.was_ready:
-                return Ending(1, f"{name} died {child.deaths} times and never became ready ({child.says}); see {child.log}")
+            if self._plan.patience is not None and child.deaths >= self._plan.patience and not child.proved:
+                return Ending(1, f"{name} died {child.deaths} times soon after its start ({child.says}); see {child.log}")
         return None
 
     def _tell(self, now: float) -> None:
