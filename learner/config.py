@@ -29,7 +29,7 @@ class LearnerConfig(BaseSettings):
     progress_seconds: Annotated[float, Field(ge=0, le=60, description="between two reports of a running cycle")] = 1.0
     retry_seconds: Annotated[float, Field(ge=0, le=600, description="wait after a failed cycle; doubles up to 64 times")] = 10.0
     publish_seconds: Annotated[float, Field(ge=0, le=3600, description="wait after MLflow was away")] = 30.0
-    microbatch_tokens: Annotated[int, Field(ge=16, description="padded tokens of one forward pass")] = 16_384
+    microbatch_tokens: Annotated[int, Field(ge=16, description="padded tokens of one forward pass")] = 4096
     final_samples: Annotated[int, Field(ge=1, description="samples on which finished weights are measured")] = 512
     min_ess: Annotated[float, Field(ge=0, le=1, description="effective share of a minibatch; below it no step")] = 0.1
     float32_megabytes: Annotated[float, Field(ge=0, description="larger checkpoints keep the base's precision")] = 100.0
