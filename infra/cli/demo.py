@@ -16,7 +16,7 @@ from infra.policies import policy_folder, shipped_policies
 from infra.settings import Settings
 from infra.supervisor import preflight, table
 from infra.supervisor.environment import child_environment
-from infra.supervisor.lock import holder, runs_already
+from infra.supervisor.lock import hold
 from infra.supervisor.run import Plan, supervise
 from infra.supervisor.state import Deployment, Life
 
@@ -28,11 +28,9 @@ POLICIES = {"tiny": "tab", "smollm2": "smollm2"}
 
 def demo(settings: Settings, model: str, quick: bool, arguments: tuple[str, ...]) -> int:
     settings = demo_settings(settings, model, quick)
-    pid = holder(settings.home)
-    if pid is not None:
-        raise runs_already(settings.home, pid)
     preflight.home_writable(settings)
-    make_room(settings.home, " ".join((model, *arguments)))
+    with hold(settings.home):
+        make_room(settings.home, " ".join((model, *arguments)))
     preflight.check(settings)
     programs = table.programs(settings)
     plan = Plan(

@@ -1,6 +1,6 @@
 """A demo that was interrupted goes on; one that is finished, or that was asked for differently, makes room for a new one.
 
-Enters: the demo's folder and what is asked for, in words. Leaves: a folder that belongs to what is asked for. Reports of earlier
+Enters: the demo's folder, locked by us, and what is asked for, in words. Leaves: a folder that belongs to what is asked for. Reports of earlier
 demos are kept beside it, in `demo-reports/`. Goes wrong: `StartError` when the folder is not ours to change.
 """
 
@@ -24,11 +24,20 @@ def make_room(home: Path, choice: str) -> None:
             kept.parent.mkdir(exist_ok=True)
             shutil.copyfile(report, kept)
             say(f"the last demo is finished (its report is kept as {kept}); this is a new one")
-            shutil.rmtree(home)
+            _empty(home)
         elif asked.exists() and asked.read_text(encoding="utf-8") != choice:
             say(f"an unfinished demo ({asked.read_text(encoding='utf-8')}) makes room for this one ({choice})")
-            shutil.rmtree(home)
+            _empty(home)
         home.mkdir(parents=True, exist_ok=True)
         asked.write_text(choice, encoding="utf-8")
     except OSError as error:
         raise StartError(f"cannot prepare {home}: {error.strerror}; is it yours to write?") from error
+
+
+def _empty(home: Path) -> None:
+    """All but `run/`, which holds the lock that we hold."""
+    for entry in home.iterdir():
+        if entry.is_dir() and entry.name != "run":
+            shutil.rmtree(entry)
+        elif entry.is_file():
+            entry.unlink()
