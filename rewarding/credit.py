@@ -1,13 +1,15 @@
 """Which tokens carry the reward: every token that the policy itself sampled in a turn with credit; nothing else.
 
 Enters: a judged episode. Leaves: a `Sample`, or None when there is no reward or nobody agreed to training. Prompts never carry
-credit; neither do turns of a frozen role (`TRAINABLE_ROLES` names those that learn).
+credit; neither do turns of a frozen role (`TRAINABLE_ROLES` names those that learn), nor those sampled from a truncated
+distribution (top_p, top_k): the learner would compare its whole one with it, and every ratio would be wrong.
 """
 
 from __future__ import annotations
 
 from contracts.episode import Episode
 from contracts.reward import Sample, Segment
+from contracts.turn import Sampling
 from rewarding.blend import Judged
 
 TRAINABLE_ROLES = frozenset({"main"})
@@ -25,7 +27,7 @@ def assign(episode: Episode, judged: Judged) -> Sample | None:
             logps=turn.logps,
             spans=turn.spans,
             temperature=turn.sampling.temperature,
-            trainable=turn.role in TRAINABLE_ROLES and turn.turn_id in judged.credit,
+            trainable=turn.role in TRAINABLE_ROLES and turn.turn_id in judged.credit and _whole(turn.sampling),
             credit=judged.credit.get(turn.turn_id, 0.0),
         )
         for turn in episode.turns
@@ -41,3 +43,7 @@ def assign(episode: Episode, judged: Judged) -> Sample | None:
         segments=segments,
         sampled_at=episode.turns[0].started_at,
     )
+
+
+def _whole(sampling: Sampling) -> bool:
+    return sampling.top_p == 1.0 and sampling.top_k == 0

@@ -89,6 +89,13 @@ def test_nobody_who_did_not_agree_is_trained_on(judge, turn_of):
     assert judged.reward.value == 0.75 and assign(episode, judged) is None
 
 
+@pytest.mark.parametrize("cut", [{"top_p": 0.9}, {"top_k": 40}])
+def test_what_was_sampled_from_a_truncated_distribution_is_not_trained_on(judge, turn_of, cut):
+    episode, judged = judge(("accepted", {}), turns=(turn_of(sampling={"temperature": 0.4, **cut}),))
+    sample = assign(episode, judged)
+    assert sample is not None and not sample.segments[0].trainable
+
+
 def test_an_unknown_extractor_is_answered_with_the_known_ones():
     spec = RewardSpec(name="x", version=1, parts=(RewardPart(extractor="happiness", weight=1.0),))
     with pytest.raises(UnknownName, match="acceptance, accepted, accepted_characters, persistence, shown"):
