@@ -1,7 +1,7 @@
 """A demo that was interrupted goes on; one that is finished, or that was asked for differently, makes room for a new one.
 
-Enters: the demo's folder, locked by us, and what is asked for, in words. Leaves: a folder that belongs to what is asked for. Reports of earlier
-demos are kept beside it, in `demo-reports/`. Goes wrong: `StartError` when the folder is not ours to change.
+Enters: the demo's folder, locked by us, and what is asked for, in words. Leaves: a folder that belongs to what is asked for.
+Reports of earlier demos are kept beside it, in `demo-reports/`. Goes wrong: `StartError` when the folder is not ours to change.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The joiner's process: reads turns, outcomes and refusals, closes what has gone quiet, lets go of what the log kept long enough."""
+"""The joiner's process: reads turns, outcomes and refusals, closes what has gone quiet, trims the log."""
 
 from __future__ import annotations
 
