@@ -53,13 +53,12 @@ def borders(text: str) -> list[int]:
     return [piece.start() for piece in _PIECE.finditer(text) if 0 < piece.start() <= last]
 
 
-def random_questions(path: str, text: str, count: int, rng: random.Random, inside: float = 0.0) -> list[Question]:
-    """At most `count` questions at random points, a share of them inside words, in the order of the file."""
+def random_questions(path: str, text: str, count: int, rng: random.Random) -> list[Question]:
+    """At most `count` questions at random points between words, in the order of the file."""
     between = borders(text)
     if not between:
         return []
-    points = {rng.randint(1, between[-1]) if rng.random() < inside else rng.choice(between) for _ in range(count)}
-    return [question_at(path, text, at) for at in sorted(points)]
+    return [question_at(path, text, at) for at in sorted({rng.choice(between) for _ in range(count)})]
 
 
 def accepted(answer: str, following: str) -> bool:

@@ -25,7 +25,6 @@ LONGEST_PROMPT = 128  # tokens; longer contexts lose their beginning
 SILENT_SHARE = 0.1
 MOST_EXTRA_TOKENS = 3
 QUESTIONS_A_DRAW = 32
-INSIDE_A_WORD = 0.2  # share of questions at any character, for clients that ask at each key
 IGNORED = -100
 
 Example = tuple[list[int], list[int]]
@@ -37,7 +36,7 @@ def examples(files: Sequence[SourceFile], tokenizer: PreTrainedTokenizerFast, rn
     pending: list[Example] = []
     while True:
         for file in rng.choices(files, weights=lengths, k=BATCH):
-            questions = random_questions(file.path, file.text, QUESTIONS_A_DRAW, rng, INSIDE_A_WORD)
+            questions = random_questions(file.path, file.text, QUESTIONS_A_DRAW, rng)
             pending += [example for q in questions if (example := _example(q, tokenizer, rng))]
         rng.shuffle(pending)
         while len(pending) >= BATCH:
