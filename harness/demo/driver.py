@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.live import Live
 
 from contracts.errors import SlipstreamError
 from contracts.policy import Policy
@@ -26,8 +24,9 @@ from harness.demo.heldout import measure
 from harness.demo.inject import inject
 from harness.demo.overview import OUT, Overview
 from harness.demo.report import Accounting, Bad, Report
+from harness.demo.screen import shown
 from harness.demo.script import Act, Script
-from harness.demo.view import Traffic, render
+from harness.demo.view import Traffic
 from harness.developers.crowd import Crowd
 from harness.developers.gateway import Client, Unanswered, open_session
 from harness.developers.ledger import Ledger
@@ -45,12 +44,17 @@ class Stuck(SlipstreamError):
 
 @dataclass(frozen=True)
 class Choices:
-    """How much of everything. `pace`: requests a second at most, so that the learner and the gates keep step with the crowd."""
+    """How much of everything. `pace` and `pace_while_learning` are requests a second at most.
+
+    The crowd slows down while a cycle runs: what it would ask then is answered by weights that are about to be replaced, and on
+    a small machine it takes the processor from the learner.
+    """
 
     seed: int
     script: Script
     workers: int
     pace: float
+    pace_while_learning: float
     questions: int
     names_page: bool
 
@@ -61,7 +65,8 @@ class Choices:
             seed=seed,
             script=Script(wanted, sabotage_after=min(2, wanted)),
             workers=48,
-            pace=250.0,
+            pace=160.0,
+            pace_while_learning=25.0,
             questions=400 if quick else 1500,
             names_page=names_page,
         )
@@ -78,6 +83,7 @@ class Driver:
         self._doing = "Warming up"
         self._started = time.monotonic()
         self._before_s = float(self._ledger.fact("seconds") or 0.0)
+        self._failed_before = int(self._ledger.fact("failed_requests") or 0)
         self._rate = (time.monotonic(), self._ledger.requests(), 0.0)
 
     async def run(self) -> Report:
@@ -90,7 +96,7 @@ class Driver:
             run = self._fact("run", f"{int(time.time()):x}")
             crowd = Crowd(plan, self._ledger, client, self._policy.name, run)
             crowd.pace_s = 1.0 / self._choices.pace
-            async with self._shown(crowd, page):
+            async with shown(self._console, page, lambda: (self._state(crowd), self._seen)):
                 first = await self._first_version(client)
                 await self._traffic(client, crowd)
                 self._doing = "Counting"
@@ -110,8 +116,9 @@ class Driver:
             telling = group.create_task(crowd.deliver(over))
             asking = group.create_task(crowd.ask(self._choices.workers, enough))
             while not enough.is_set():
-                await self._follow_script(client, enough)
+                await self._follow_script(client, crowd, enough)
                 self._note_seconds()
+                self._ledger.note("failed_requests", str(self._failed(crowd)))
                 await asyncio.sleep(_LOOK_S)
             self._ledger.note("asked_enough", "yes")
             await asking
@@ -119,11 +126,13 @@ class Driver:
             over.set()
             await telling
 
-    async def _follow_script(self, client: Client, enough: asyncio.Event) -> None:
+    async def _follow_script(self, client: Client, crowd: Crowd, enough: asyncio.Event) -> None:
         await self._look(client)
         if self._seen is None:
             return
         self._doing = "Learning from traffic"
+        learning = any(cycle.state == "running" for cycle in self._seen.cycles)
+        crowd.pace_s = 1.0 / (self._choices.pace_while_learning if learning else self._choices.pace)
         bad = self._ledger.fact("sabotaged")
         act = self._choices.script.next(self._seen, bad)
         if act is Act.SABOTAGE and self._seen.rollout is not None:
@@ -189,7 +198,7 @@ class Driver:
             promoted=sum(version.state in ("live", "retired") for version in learned),
             rolled_back=sum(version.state in OUT for version in seen.versions),
             requests=self._ledger.requests(),
-            failed_requests=self._note_failed(crowd),
+            failed_requests=self._failed(crowd),
             peak_rss_mb=self._peak(),
             accounting=accounting,
             before=before,
@@ -197,7 +206,7 @@ class Driver:
             bad=self._bad(bad, seen),
         )
 
-    def _progress(self, version: str):  # type: ignore[no-untyped-def]
+    def _progress(self, version: str) -> Callable[[int], None]:
         def tell(done: int) -> None:
             self._doing = f"Measuring {version} on held-out files ({done} of {self._choices.questions})"
 
@@ -227,8 +236,8 @@ class Driver:
         self._ledger.note("seconds", f"{seconds:.3f}")
         return seconds
 
-    def _note_failed(self, crowd: Crowd) -> int:
-        return int(self._ledger.fact("failed_requests") or 0) + crowd.failed_requests
+    def _failed(self, crowd: Crowd) -> int:
+        return self._failed_before + crowd.failed_requests
 
     def _peak(self) -> float | None:
         try:
@@ -237,42 +246,6 @@ class Driver:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    @contextlib.asynccontextmanager
-    async def _shown(self, crowd: Crowd, page: str | None) -> AsyncIterator[None]:
-        """A live panel on a terminal; elsewhere a line now and then."""
-        if not sys.stdout.isatty():
-            lines = asyncio.create_task(self._lines(crowd))
-            try:
-                yield
-            finally:
-                lines.cancel()
-            return
-        with Live(console=self._console, refresh_per_second=4, transient=True) as live:
-
-            async def paint() -> None:
-                while True:
-                    live.update(render(self._state(crowd), self._seen, page))
-                    await asyncio.sleep(0.25)
-
-            painting = asyncio.create_task(paint())
-            try:
-                yield
-            finally:
-                painting.cancel()
-
-    async def _lines(self, crowd: Crowd) -> None:
-        while True:
-            state = self._state(crowd)
-            now = self._seen.now if self._seen else "the console does not answer yet"
-            self._console.print(
-                f"[{state.seconds:4.0f} s] {state.doing}: {state.requests} requests "
-                f"({state.per_second:.0f}/s, {state.failed} failed). {now}",
-                markup=False,
-                highlight=False,
-                soft_wrap=True,
-            )
-            await asyncio.sleep(5.0)
-
     def _state(self, crowd: Crowd) -> Traffic:
         then, before, rate = self._rate
         now, requests = time.monotonic(), self._ledger.requests()
@@ -280,7 +253,7 @@ class Driver:
             rate = (requests - before) / (now - then)
             self._rate = (now, requests, rate)
         return Traffic(
-            requests, rate, crowd.failed_requests, self._ledger.unsent(), self._before_s + now - self._started, self._doing
+            requests, rate, self._failed(crowd), self._ledger.unsent(), self._before_s + now - self._started, self._doing
         )
 
 
