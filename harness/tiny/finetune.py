@@ -23,7 +23,7 @@ from harness.tiny.words import END, SILENCE
 BATCH = 64
 LONGEST_PROMPT = 128  # tokens; longer contexts lose their beginning
 SILENT_SHARE = 0.1
-MOST_EXTRA_TOKENS = 3
+EXTRA_TOKENS = {0: 0.5, 1: 0.3, 2: 0.1, 3: 0.1}  # beyond the least visible text, and how often
 QUESTIONS_A_DRAW = 32
 IGNORED = -100
 
@@ -52,7 +52,8 @@ def _example(question: Question, tokenizer: PreTrainedTokenizerFast, rng: random
     enough = next((n for n in range(1, len(truth)) if visible(str(tokenizer.decode(truth[:n]))) >= MIN_VISIBLE), None)
     if enough is None:
         return None
-    return prompt, [*truth[: enough + rng.randint(0, MOST_EXTRA_TOKENS)][: LONGEST_ANSWER - 1], end]
+    (extra,) = rng.choices(list(EXTRA_TOKENS), weights=list(EXTRA_TOKENS.values()))
+    return prompt, [*truth[: min(enough + extra, LONGEST_ANSWER - 1)], end]
 
 
 def loss_of(model: LlamaForCausalLM, batch: Sequence[Example], padding: int) -> tuple[torch.Tensor, torch.Tensor]:

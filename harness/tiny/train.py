@@ -1,4 +1,4 @@
-"""Makes the demo's base policy from nothing: `python -m harness.tiny.train --out DIR`, about half an hour on two free cores.
+"""Makes the demo's base policy from nothing: `python -m harness.tiny.train --out DIR`, about 40 minutes on two free cores.
 
 Enters: the base files of the running interpreter's standard library. Leaves: a Hugging Face folder: `config.json`,
 `generation_config.json`, `model.safetensors` in float16, the tokenizer's files. Goes wrong: an interrupted run leaves
@@ -20,7 +20,7 @@ from harness.tiny.finetune import finetune
 from harness.tiny.pretrain import Report, optimizers, pretrain
 
 PRETRAIN_STEPS = 2400  # 9.8 M tokens
-FINETUNE_STEPS = 1000  # 6.3 M tokens
+FINETUNE_STEPS = 1600  # 10 M tokens
 TOKENIZE_AT_ONCE = 64  # files
 
 
