@@ -26,7 +26,8 @@ Report = Callable[[int, float], None]
 
 def optimizers(model: LlamaForCausalLM) -> list[Optimizer]:
     """Muon for the matrices inside the blocks, AdamW for embeddings and norms."""
-    matrices, rest = [], []
+    matrices: list[torch.nn.Parameter] = []
+    rest: list[torch.nn.Parameter] = []
     for name, parameter in model.named_parameters():
         (matrices if parameter.ndim == 2 and "layers" in name else rest).append(parameter)
     return [
@@ -39,7 +40,7 @@ def step(model: LlamaForCausalLM, loss: torch.Tensor, optimisers: list[Optimizer
     """One update at a learning rate."""
     if not math.isfinite(loss.item()):
         raise FloatingPointError(f"loss is {loss.item()}")
-    loss.backward()
+    torch.autograd.backward(loss)
     torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
     for optimiser in optimisers:
         for group in optimiser.param_groups:
@@ -54,7 +55,7 @@ def windows(stream: torch.Tensor, rng: torch.Generator) -> Iterator[torch.Tensor
         shift = int(torch.randint(WINDOW, (1,), generator=rng))
         count = (len(stream) - shift - 1) // WINDOW
         order = torch.randperm(count, generator=rng)
-        for rows in order.split(BATCH):
+        for rows in torch.split(order, BATCH):
             if len(rows) == BATCH:
                 starts = shift + rows * WINDOW
                 yield stream[starts[:, None] + torch.arange(WINDOW + 1)].long()
