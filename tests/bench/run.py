@@ -1,7 +1,7 @@
 """`python -m tests.bench.run`: every benchmark beside its baseline, in one process each, as a table and `.bench/results.json`.
 
-A benchmark is a module of this folder with `STAGE` and `measure(seeds) -> list[Row]`; the folder is the list. No row fails the run:
-a figure that misses its goal is shown as such.
+A benchmark is a module of this folder with `STAGES` and `measure(seeds) -> list[Row]`; the folder is the list. No row fails the
+run: a figure that misses its goal is shown as such.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> None:
     rows: list[Row] = []
     for info in pkgutil.iter_modules(tests.bench.__path__, "tests.bench."):
         module = importlib.import_module(info.name)
-        if hasattr(module, "measure") and asked.only in ("", module.STAGE):
+        if hasattr(module, "measure") and (not asked.only or asked.only in module.STAGES):
             rows += module.measure(asked.seeds)
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps([row.model_dump() for row in rows], indent=2) + "\n", encoding="utf-8")
