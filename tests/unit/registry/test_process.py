@@ -31,6 +31,7 @@ def start(tmp_path: Path, unused_port_base: int) -> Iterator[Callable[[], subpro
     environment = os.environ | {
         "SLIPSTREAM_HOME": str(tmp_path),
         "SLIPSTREAM_POLICIES": str(ROOT / "policies" / "demo"),
+        "SLIPSTREAM_ONLY": "tab",
         "SLIPSTREAM_PORT_BASE": str(unused_port_base),
         "SLIPSTREAM_REGISTRY_LEASE_SECONDS": "1",
         "SLIPSTREAM_REGISTRY_MIRROR_SECONDS": "3600",
