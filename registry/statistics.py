@@ -20,8 +20,6 @@ from ville import best_rho, normal_mixture
 
 Unit = Literal["request", "subject"]
 
-_SMALL_EXPECTATION = 5.0
-
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -82,16 +80,6 @@ def share_sequence(hits: int, n: int, alpha: float) -> tuple[float, float]:
     low = float(brentq(excess, tiny, share)) if hits and excess(tiny) > 0 else 0.0
     high = float(brentq(excess, share, 1 - tiny)) if n > hits and excess(1 - tiny) > 0 else 1.0
     return low, high
-
-
-def split_p(candidate: int, champion: int, share: float) -> float:
-    """p-value of a split at least as odd as this one: chi-squared, or exact binomial where that would be too coarse."""
-    n = candidate + champion
-    if n == 0 or not 0.0 < share < 1.0:
-        return 1.0
-    if min(share, 1 - share) * n < _SMALL_EXPECTATION:
-        return float(stats.binomtest(candidate, n, share).pvalue)
-    return float(stats.chisquare([candidate, champion], [share * n, (1 - share) * n]).pvalue)
 
 
 def difference(

@@ -79,18 +79,18 @@ def show(report: Report, console: Console) -> None:
 
 def _learned(report: Report) -> Table:
     table = Table(
-        title="Held-out files, fresh developers (95 % intervals)",
+        title=f"Held-out files, fresh developers: {report.before.version} and {report.after.version} (95 % intervals)",
         caption="Cursor's figures are from its own product and users; these are simulated developers on Python's standard library.",
         title_justify="left",
         caption_justify="left",
     )
-    for heading in ("", f"before ({report.before.version})", f"after ({report.after.version})", "change", "Cursor published"):
+    for heading in ("", "before", "after", "change", "Cursor"):
         table.add_column(heading, justify="left" if not heading else "right")
     rows = (
         ("accepted when shown", "accept_rate", f"{CURSOR_ACCEPTS:+.0%}"),
-        ("share of requests shown", "shown", f"{CURSOR_SHOWN:+.0%}"),
-        ("reward per request", "reward", ""),
-        ("accepted characters per request", "accepted_characters", ""),
+        ("shown", "shown", f"{CURSOR_SHOWN:+.0%}"),
+        ("reward/request", "reward", ""),
+        ("accepted chars/request", "accepted_characters", ""),
     )
     for words, name, published in rows:
         change = report.change(name)
@@ -126,4 +126,4 @@ def _interval(metric: Metric) -> str:
         return "not measured"
     if metric.low is None or metric.high is None:
         return f"{metric.value:.3f}"
-    return f"{metric.value:.3f} [{metric.low:.3f}, {metric.high:.3f}]"
+    return f"{metric.value:.3f} ±{(metric.high - metric.low) / 2:.3f}"

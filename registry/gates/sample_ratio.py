@@ -1,7 +1,8 @@
 """Do as many subjects meet the candidate as the share says? If not, something picks them, and no comparison of the arms is fair.
 
-Chi-squared (exact binomial while an expectation is under 5) on unique subjects by arm. Fail: p < `alpha`. Pass: not. Unsure: fewer
-than `min_subjects` in both arms together.
+Counts unique subjects by arm. Fail: the promised share is outside the anytime-valid interval (1 - `alpha`) of the share seen. Pass:
+it is inside. Unsure: fewer than `min_subjects` in both arms together. The usual chi-squared test is valid for one look; a gate
+looks several times a second while people arrive, and would in time reject a fair split.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pydantic import Field
 from contracts.verdict import Verdict
 from registry.evidence import Evidence
 from registry.gate import GATES, Finding, GateOptions
-from registry.statistics import split_p
+from registry.statistics import share_sequence
 
 
 @GATES.add("sample_ratio")
@@ -26,7 +27,7 @@ class SampleRatio(GateOptions):
         n = candidate + champion
         if n < self.min_subjects:
             return Finding(verdict=Verdict.UNSURE, reason=f"{n} of {self.min_subjects} subjects seen", n=n)
-        p = split_p(candidate, champion, evidence.share)
-        said = f"{candidate} of {n} subjects met the candidate, {evidence.share:.0%} should (p = {p:.3g})"
-        verdict = Verdict.FAIL if p < self.alpha else Verdict.PASS
-        return Finding(verdict=verdict, reason=said, value=candidate / n, n=n)
+        low, high = share_sequence(candidate, n, self.alpha)
+        said = f"{candidate} of {n} subjects met the candidate, {evidence.share:.0%} should (seen: {low:.1%} to {high:.1%})"
+        verdict = Verdict.PASS if low <= evidence.share <= high else Verdict.FAIL
+        return Finding(verdict=verdict, reason=said, value=candidate / n, low=low, high=high, n=n)

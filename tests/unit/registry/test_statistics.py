@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ville import BernoulliCS
 
-from registry.statistics import Interval, Sums, Unit, difference, normal_mean, share_sequence, split_p, wilson
+from registry.statistics import Interval, Sums, Unit, difference, normal_mean, share_sequence, wilson
 
 MARGIN, ALPHA = 0.10, 0.05
 
@@ -122,6 +122,3 @@ def test_figures_by_hand() -> None:
     mean = normal_mean(4, 2.0, 2.0)
     assert mean is not None and (mean.value, mean.high) == pytest.approx((0.5, 0.5 + 1.95996 * (1 / 3 / 4) ** 0.5), abs=1e-4)
     assert wilson(0, 0) is None and normal_mean(0, 0.0, 0.0) is None
-    assert split_p(100, 900, 0.1) == pytest.approx(1.0)
-    assert split_p(160, 840, 0.1) < 1e-8
-    assert split_p(0, 0, 0.1) == 1.0
