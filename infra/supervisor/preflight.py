@@ -116,10 +116,10 @@ def policies(settings: Settings) -> str:
 def base_weights(settings: Settings) -> str:
     found = load_policies(settings)
     for policy in found.values():
-        folder = base_folder(policy.model.base)
-        if not folder.is_dir() or not any(folder.iterdir()):
+        base = base_folder(policy.model.base)
+        if not base.is_file() and not (base.is_dir() and any(base.iterdir())):
             raise Problem(
-                f"the base weights of policy {policy.name} are missing: {folder} is not a folder with files",
+                f"the base weights of policy {policy.name} are missing: {base} is neither a folder with files nor a .gguf file",
                 f"put them there or set model: base in {policy_folder(settings) / policy.name}.yaml",
             )
     return ", ".join(str(base_folder(policy.model.base)) for policy in found.values())
