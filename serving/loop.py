@@ -123,7 +123,7 @@ class Watch:
         before = one.router.rollout
         one.router.apply(rollout, one.swap.ready)
         now = one.router.rollout
-        if now is not None and now is not before:
+        if now is not None and now != before:
             logger.info("%s: champion %s, candidate %s at %.3f", now.policy, now.champion, now.candidate, now.share)
         one.swap.evict([*wanted, *_named(now)])
 
