@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from contracts.errors import SlipstreamError, StartError, UnknownName
+from contracts.errors import StartError, UnknownName
 from infra.settings import Settings, load_settings
 from infra.telemetry import limit_threads, start_telemetry
 
@@ -36,9 +36,6 @@ def run_process(stage: str, main: Main) -> None:
         logger.error("%s", error)
         print(f"{stage}: {error}", file=sys.stderr)
         sys.exit(2)
-    except SlipstreamError:
-        logger.exception("%s crashed", stage)
-        sys.exit(1)
     except Exception:
         logger.exception("%s crashed", stage)
         sys.exit(1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection
 from datetime import datetime
 from typing import Any
@@ -19,6 +20,7 @@ from contracts.ids import episode_of
 from contracts.outcome import Outcome, Refusal
 from contracts.record import first_fault
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,127}")
 _FIELDS = frozenset({"event_id", "policy", "turn_id", "episode_id", "occurred_at", "happening"})
 
 
@@ -54,7 +56,7 @@ def _refusal(event: Any, text: str, received_at: datetime, reason: str, detail: 
             return Refusal(
                 refusal_id=candidate,
                 event_id=candidate if candidate is named else None,
-                policy=policy if isinstance(policy, str) and policy.isidentifier() else None,
+                policy=policy if isinstance(policy, str) and _NAME.fullmatch(policy) else None,
                 reason=reason,
                 detail=detail[:500].encode("utf-8", "backslashreplace").decode(),
                 received_at=received_at,

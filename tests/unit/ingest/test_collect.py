@@ -108,6 +108,12 @@ def test_refusing_the_same_event_twice_is_one_refusal_id():
     assert isinstance(first, Refusal) and isinstance(second, Refusal) and first.refusal_id == second.refusal_id == "e1"
 
 
+def test_a_refusal_is_counted_for_its_policy_whatever_that_is_called():
+    for name in ("tab", "my-policy.v2"):
+        refusal = decode({**GOOD, "policy": name, "occurred_at": "yesterday"}, NOW, {name}, 10_000)
+        assert isinstance(refusal, Refusal) and refusal.policy == name
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
