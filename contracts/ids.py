@@ -11,13 +11,21 @@ import uuid
 
 from contracts.errors import Poison
 
+_WITHHELD = "-withheld"
+
 
 def new_episode_id() -> str:
     return f"ep-{uuid.uuid4().hex}"
 
 
-def turn_id(episode_id: str, n: str) -> str:
-    return f"{episode_id}.{n}"
+def turn_id(episode_id: str, n: str, consent: bool = True) -> str:
+    """Without consent the id itself says so: whoever meets it later keeps nothing but a count, and needs no list to know."""
+    return f"{episode_id}.{n}" if consent else f"{episode_id}.{n}{_WITHHELD}"
+
+
+def is_withheld(turn: str) -> bool:
+    """Whether the person behind this turn agreed to nothing being kept of it."""
+    return turn.endswith(_WITHHELD)
 
 
 def episode_of(turn: str) -> str:
