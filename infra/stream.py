@@ -79,6 +79,7 @@ class Stream:
         graves = [Topic(dead_letter(t.name), t.record, t.key, 1, 30 * DAY_S) for t in topics]
         log.ensure([*topics, *graves])
         self._next: dict[Partition, int] = {}
+        self._newest_ms: dict[Partition, int] = {}
         self._waiting: list[Message] = []
         outbox.flush(engine, log, group)
         self._consumer = log.consumer(group, list(self._records), self._start_offsets)
@@ -115,6 +116,14 @@ class Stream:
         self._waiting = []
         return len(fresh)
 
+    def watermark_ms(self, now_ms: int) -> dict[Partition, int]:
+        """Of each partition held: the time up to which everything that the log took is applied. That is `now_ms` (which must
+        have been read before the call) when nothing is unread, else the log's time of the last applied message, else 0."""
+        positions = self._consumer.positions()
+        ends = {place: end for topic in {place.topic for place in positions} for place, end in self._log.ends(topic).items()}
+        unread = {place for place, position in positions.items() if position < ends[place]} | {m.place for m in self._waiting}
+        return {place: self._newest_ms.get(place, 0) if place in unread else now_ms for place in positions}
+
     def close(self) -> None:
         self._consumer.close()
 
@@ -126,6 +135,7 @@ class Stream:
             self._next.update(self._read_offsets(frozenset(message.place for message in messages)))
             return False
         self._next.update(reached)
+        self._newest_ms.update({message.place: message.timestamp_ms for message in messages})
         outbox.flush(self._engine, self._log, self._group)
         self._consumer.commit(reached)
         return True
@@ -174,6 +184,8 @@ class Stream:
     def _start_offsets(self, assigned: frozenset[Partition]) -> dict[Partition, int]:
         starts = self._read_offsets(assigned)
         self._next.update(starts)
+        for place in assigned:
+            self._newest_ms.pop(place, None)
         return starts
 
     def _read_offsets(self, places: frozenset[Partition]) -> dict[Partition, int]:

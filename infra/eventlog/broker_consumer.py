@@ -29,6 +29,8 @@ SLOWEST_BATCH_MS = 60_000
 
 LEARN_S = 10.0
 
+ANSWER_MS = 5_000
+
 SLICE_MS = 100
 """A poll looks up from waiting so often: partitions that came meanwhile stand still until it does."""
 
@@ -76,6 +78,15 @@ class BrokerConsumer:
 
     def assignment(self) -> frozenset[Partition]:
         return frozenset(Partition(*place) for place in self._consumer.assignment() - self._stopped)
+
+    def positions(self) -> dict[Partition, int]:
+        found: dict[Partition, int] = {}
+        with explained(self._bootstrap):
+            for place in self._consumer.assignment() - self._stopped:
+                position = self._consumer.position(place, timeout_ms=ANSWER_MS)
+                if position is not None:
+                    found[Partition(*place)] = position
+        return found
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
         """A partition that went to another member is left out: its new owner commits."""

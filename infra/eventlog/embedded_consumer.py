@@ -63,6 +63,9 @@ class EmbeddedConsumer:
     def assignment(self) -> frozenset[Partition]:
         return frozenset(self._positions)
 
+    def positions(self) -> dict[Partition, int]:
+        return dict(self._positions)
+
     def commit(self, offsets: Mapping[Partition, int]) -> None:
         """A partition that went to another member is left out: its new owner commits."""
         rows = [

@@ -59,6 +59,10 @@ class Consumer(Protocol):
 
     def assignment(self) -> frozenset[Partition]: ...
 
+    def positions(self) -> dict[Partition, int]:
+        """From where each partition that is held will be read next: past what was polled and past what retention took."""
+        ...
+
     def commit(self, offsets: Mapping[Partition, int]) -> None:
         """Tell the log the next offset of each partition (for lag, and for groups without a database of their own).
 

@@ -130,3 +130,27 @@ def test_run_stops_when_told_and_ticks_meanwhile(engine, log):
     put(log, 1)
     Stream(engine, log, "g", [EPISODES], tally).run(stop, every_s=0.01, tick=tick)
     assert len(ticks) == 3 and counted(engine) == {"ep-1": 1}
+
+
+def test_the_watermark_is_now_when_nothing_is_unread_and_else_the_last_applied_message(engine, log):
+    put(log, *range(40))
+    stream = Stream(engine, log, "g", [EPISODES], tally)
+    while not stream.step(0.2, most=1):
+        assert set(stream.watermark_ms(10**15).values()) <= {0}
+    seen = set(stream.watermark_ms(10**15).values())
+    assert 0 in seen and 10**15 not in seen and len(seen) == 2
+    while stream.step(0.2):
+        pass
+    assert stream.watermark_ms(10**15) == dict.fromkeys(log.ends(EPISODES.name), 10**15)
+    put(log, *range(40, 80))
+    assert 10**15 not in stream.watermark_ms(10**15).values()
+    stream.close()
+
+
+def test_the_watermark_passes_what_retention_took(engine, log):
+    put(log, 1, 2, 3)
+    log.trim(now_s=10**10)
+    stream = Stream(engine, log, "g", [EPISODES], tally)
+    assert stream.step(0.3) == 0
+    assert set(stream.watermark_ms(10**15).values()) == {10**15}
+    stream.close()
