@@ -10,7 +10,8 @@ from contracts.record import Moment, Name, Record, Share
 from contracts.tokens import LogProbs, TokenIds
 
 Arm = Literal["champion", "candidate", "pinned"]
-"""`pinned`: somebody asked for a version by name (a bench, an operator); such turns are never part of an experiment."""
+"""`pinned`: somebody asked for a version by name (a bench, an operator), or another service answered and the turn is a recording;
+such turns are never part of an experiment."""
 
 Finish = Literal["stop", "length", "silence", "empty", "abort", "error"]
 """Why the answer ended. `silence`: the policy chose to say nothing, which is an action with a price of its own."""
@@ -27,7 +28,7 @@ class Sampling(Record):
 
 
 class VersionSpan(Record):
-    """Tokens [start, end) of the answer were sampled from `version`."""
+    """Tokens [start, end) of the answer were sampled from `version`. Where tokens are not known, [0, 0) names who answered."""
 
     version: Name
     start: Annotated[int, Field(ge=0)]
@@ -38,7 +39,8 @@ class Turn(Record):
     """A prompt, an answer, and everything needed to learn from it later.
 
     `logps` are processed log-probs (after temperature and truncation), one per completion token; None when the engine had
-    none to give, in which case the turn is kept and never trained.
+    none to give, in which case the turn is kept and never trained. A recording of another service knows the text and not the
+    tokens: then both ids and `logps` are None, which is not the same as an answer of no tokens, and it is never trained either.
     """
 
     turn_id: Name
@@ -49,19 +51,19 @@ class Turn(Record):
     consent: bool
     role: Name = "main"
     group_key: Name | None = None
-    prompt_ids: TokenIds
-    completion_ids: TokenIds
+    prompt_ids: TokenIds | None
+    completion_ids: TokenIds | None
     logps: LogProbs | None
     spans: tuple[VersionSpan, ...]
     text: str
-    sampling: Sampling
+    sampling: Annotated[Sampling | None, Field(description="None: not known, as of a recording")]
     finish: Finish
     arm: Arm
     experiment: Name | None = None
     step: Annotated[int, Field(ge=0)] | None = None
     propensity: Annotated[Share, Field(gt=0.0, description="probability that this subject met this arm")]
     started_at: Moment
-    latency_ms: Annotated[float, Field(ge=0.0)]
+    latency_ms: Annotated[float, Field(ge=0.0, description="milliseconds")] | None
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -72,8 +74,13 @@ class Turn(Record):
             if span.start != covered or span.end < span.start:
                 raise ValueError(f"spans must cover the answer without gaps, got {span.start} where {covered} was due")
             covered = span.end
-        if covered != len(self.completion_ids):
-            raise ValueError(f"spans cover {covered} of {len(self.completion_ids)} completion tokens")
+        if (self.prompt_ids is None) != (self.completion_ids is None):
+            raise ValueError("prompt_ids and completion_ids are known together or not at all")
+        if self.completion_ids is None and self.logps is not None:
+            raise ValueError("logps of tokens that are not known")
+        length = 0 if self.completion_ids is None else len(self.completion_ids)
+        if covered != length:
+            raise ValueError(f"spans cover {covered} of {length} completion tokens")
         return self
 
     @property

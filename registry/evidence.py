@@ -142,5 +142,6 @@ def _part_sums(session: Session, here: Where, name: str) -> dict[str, tuple[Sums
 def _latencies(session: Session, here: Where) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {arm: [] for arm in _ARMS}
     for arm, latency_ms in session.exec(select(RewardRow.arm, RewardRow.latency_ms).where(*here)):
-        found[arm].append(latency_ms)
+        if latency_ms is not None:
+            found[arm].append(latency_ms)
     return found

@@ -1,8 +1,9 @@
 """Which tokens carry the reward: every token that the policy itself sampled in a turn with credit; nothing else.
 
-Enters: a judged episode. Leaves: a `Sample`, or None when there is no reward or nobody agreed to training. Prompts never carry
-credit; neither do turns of a frozen role (`TRAINABLE_ROLES` names those that learn), nor those sampled from a truncated
-distribution (top_p, top_k): the learner would compare its whole one with it, and every ratio would be wrong.
+Enters: a judged episode. Leaves: a `Sample`, or None when there is no reward, nobody agreed to training, or no turn has tokens
+(recordings of another service are rewarded and never trained). Prompts never carry credit; neither do turns of a frozen role
+(`TRAINABLE_ROLES` names those that learn), nor those sampled from a truncated distribution (top_p, top_k): the learner would
+compare its whole one with it, and every ratio would be wrong.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ def assign(episode: Episode, judged: Judged) -> Sample | None:
             credit=judged.credit.get(turn.turn_id, 0.0),
         )
         for turn in episode.turns
+        if turn.prompt_ids is not None and turn.completion_ids is not None and turn.sampling is not None
     )
+    if not segments:
+        return None
     return Sample(
         sample_id=episode.episode_id,
         revision=episode.revision,

@@ -19,7 +19,7 @@ class RewardRow(SQLModel, table=True):
     step: int | None
     subject: str
     finish: str
-    latency_ms: float
+    latency_ms: float | None
     value: float | None
     closed_ms: int = Field(sa_type=BigInteger)
     body: str
