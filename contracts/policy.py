@@ -137,6 +137,28 @@ class RolloutPlan(Record):
         return self
 
 
+Days = Annotated[float, Field(gt=0.0, le=36_500.0, allow_inf_nan=False, description="days")]
+
+
+class Retention(Record):
+    """How long each kind of data is kept. What goes is counted before it goes; see `docs/people.md`.
+
+    What a running cycle has claimed stays until the cycle has ended; what was trained on keeps its row, without its tokens,
+    because lineage needs to know whose it was. Dead letters, payloads and spools are shared by all policies of a deployment:
+    the shortest time that any of them names holds.
+    """
+
+    raw_days: Annotated[Days, Field(description="turns and outcomes, after the last news of their episode")] = 90.0
+    revisions_days: Annotated[Days, Field(description="joined episodes")] = 90.0
+    rewards_days: Annotated[Days, Field(description="rewards, and samples that were never trained on")] = 180.0
+    trained_days: Annotated[Days, Field(description="tokens of samples that were trained on; the row stays")] = 90.0
+    refusals_days: Days = 30.0
+    dead_letters_days: Days = 30.0
+    payloads_days: Annotated[Days, Field(description="payloads over 256 KiB, which lie beside the log")] = 30.0
+    spools_days: Annotated[Days, Field(description="what a dead process left and nobody could hand to the log")] = 30.0
+    ids_days: Annotated[Days, Field(description="digests of event ids whose rows are gone: an id counts once until then")] = 3650.0
+
+
 class Suite(Record):
     """A bench suite of the harness and its size."""
 
@@ -155,5 +177,6 @@ class Policy(Record):
     learner: Learner = Learner()
     rollout: RolloutPlan
     bench: tuple[Suite, ...] = ()
+    retention: Retention = Retention()
     quiet_seconds: Annotated[float, Field(gt=0, description="without news after which an episode closes by itself")] = 900.0
     orphan_seconds: Annotated[float, Field(gt=0, description="that an outcome waits for its turn before it is refused")] = 3600.0

@@ -57,6 +57,7 @@ class Turn(Record):
     spans: tuple[VersionSpan, ...]
     text: str
     sampling: Annotated[Sampling | None, Field(description="None: not known, as of a recording")]
+    secrets: Annotated[tuple[Name, ...], Field(description="kinds of secrets in prompt or answer, never the secrets")] = ()
     finish: Finish
     arm: Arm
     experiment: Name | None = None
