@@ -1,7 +1,9 @@
 """Open a database and begin transactions, the same way on SQLite and PostgreSQL.
 
 Enters: a SQLAlchemy URL. Leaves: sessions. `writing` takes SQLite's write lock at once, so that two processes queue instead of
-failing at commit; `reading` never blocks. What can go wrong: a locked, full or absent database raises `Retry` with one sentence.
+failing at commit; `reading` never blocks. What can go wrong: a locked, full or absent database, and on PostgreSQL a transaction
+that lost against another (a deadlock, a serialization failure), raise `Retry` with one sentence; a database that this release
+cannot use raises `StartError`.
 """
 
 from __future__ import annotations
@@ -11,27 +13,63 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, event
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
-from sqlmodel import Session, SQLModel, create_engine
+from sqlalchemy import Connection, Engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+from sqlmodel import Session, create_engine
 
-from contracts.errors import Retry
-from infra.db import tables
+from contracts.errors import Retry, StartError
+from infra.db.migrations import HEAD, revision, to_head
 
 _WRITES = "slipstream_writes"
 
+_POSTGRES = {
+    "connect_timeout": 10,
+    "keepalives_idle": 15,
+    "application_name": "slipstream",
+    # A process that was stopped in the middle of a transaction must not keep its rows from the others for ever.
+    "options": "-c timezone=UTC -c lock_timeout=30s -c idle_in_transaction_session_timeout=60s",
+}
+
 
 def open_db(url: str) -> Engine:
-    """An engine with every table in place."""
-    if url.startswith("sqlite:///"):
-        Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-        engine = create_engine(url, hide_parameters=True, connect_args={"timeout": 30, "check_same_thread": False})
-        _tune_sqlite(engine)
-    else:
-        engine = create_engine(url, hide_parameters=True, pool_pre_ping=True)
-    with _explained(), engine.execution_options(**{_WRITES: True}).begin() as connection:
-        SQLModel.metadata.create_all(connection, tables=tables.all_tables())
+    """An engine on a database whose tables are those of this release: made, or brought up, if they were not."""
+    engine = connect(url)
+    with _explained():
+        with engine.connect() as connection:
+            if revision(connection) == HEAD:
+                return engine
+        with engine.execution_options(**{_WRITES: True}).begin() as connection:
+            to_head(connection)
     return engine
+
+
+def connect(url: str) -> Engine:
+    """An engine on a database as it is."""
+    return _open_sqlite(url) if url.startswith("sqlite:///") else _open_postgres(url)
+
+
+def _open_sqlite(url: str) -> Engine:
+    Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(url, hide_parameters=True, connect_args={"timeout": 30, "check_same_thread": False})
+    _tune_sqlite(engine)
+    return engine
+
+
+def _open_postgres(url: str) -> Engine:
+    """psycopg is the driver, whichever way the URL names PostgreSQL."""
+    try:
+        place = make_url(url)
+    except ArgumentError as error:
+        raise StartError(
+            f"SLIPSTREAM_DB_URL is not a database URL ({error}); for example postgresql://user@host/database"
+        ) from error
+    if place.get_backend_name() not in ("postgresql", "postgres"):
+        raise StartError(f"SLIPSTREAM_DB_URL names {place.get_backend_name()}; there are: sqlite, postgresql")
+    place = place.set(drivername="postgresql+psycopg")
+    try:
+        return create_engine(place, hide_parameters=True, pool_pre_ping=True, connect_args=_POSTGRES)
+    except ModuleNotFoundError as error:
+        raise StartError("PostgreSQL needs its driver: pip install 'slipstream-rl[production]'") from error
 
 
 def _tune_sqlite(engine: Engine) -> None:
@@ -57,6 +95,8 @@ def writing(engine: Engine) -> Iterator[Session]:
 @contextmanager
 def reading(engine: Engine) -> Iterator[Session]:
     """A consistent look at what has been committed."""
+    if engine.dialect.name == "postgresql":
+        engine = engine.execution_options(isolation_level="REPEATABLE READ")
     with _explained(), Session(engine, expire_on_commit=False) as session:
         yield session
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 from sqlmodel import Session
 
 from contracts.errors import Fenced
+from infra.db.insert import insert_new
 from infra.db.tables.stream import LeaseRow
 
 
 def acquire(session: Session, name: str, holder: str, now_ms: int, ttl_ms: int) -> int | None:
     """Take a free or expired lease, or renew one's own."""
-    row = session.get(LeaseRow, name, with_for_update=True)
-    if row is None:
-        session.add(LeaseRow(name=name, holder=holder, fence=1, expires_ms=now_ms + ttl_ms))
+    if insert_new(session, LeaseRow, [LeaseRow(name=name, holder=holder, fence=1, expires_ms=now_ms + ttl_ms)]):
         return 1
+    row = session.get(LeaseRow, name, with_for_update=True)
+    assert row is not None, "a lease is never deleted"
     if row.holder != holder:
         if row.expires_ms > now_ms:
             return None

@@ -1,7 +1,10 @@
-"""A real Apache Kafka for the tests of this folder.
+"""A real Apache Kafka and a real PostgreSQL for the tests of this folder.
 
-Found by `KAFKA_HOME` (a folder holding `run`), else `../shared/kafka` from the repository's root, else the running broker
+Kafka is found by `KAFKA_HOME` (a folder holding `run`), else `../shared/kafka` from the repository's root, else the running broker
 that `SLIPSTREAM_KAFKA` names (host:port); without any of them the tests that need one are skipped and say so.
+
+PostgreSQL is found as `initdb` and `postgres` below /usr/lib/postgresql or on the PATH, unless `SLIPSTREAM_POSTGRES`
+names a running server (a URL whose user may create databases).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import pytest
 
 from infra.eventlog.open import open_log
 from tests.contract.eventlog_acts import new_topic
+from tests.integration.postgres import Postgres, find_binaries
 
 START_S = 60.0
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,6 +88,25 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     _warm_up(broker.bootstrap)
     yield broker
     broker.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    binaries, running = find_binaries(), os.environ.get("SLIPSTREAM_POSTGRES")
+    if running:
+        server = Postgres(running)
+    elif binaries is not None:
+        server = Postgres(None, binaries)
+    else:
+        pytest.skip("no PostgreSQL: neither initdb and postgres are installed nor is SLIPSTREAM_POSTGRES set")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def postgres_url(postgres: Postgres) -> str:
+    """An empty database."""
+    return postgres.new_database()
 
 
 def _warm_up(bootstrap: str) -> None:
