@@ -16,6 +16,7 @@ from contracts.errors import Poison, Retry
 from contracts.policy import Policy
 from contracts.record import Name
 from contracts.rollout import Rollout
+from contracts.topics import TURNS
 from infra.cache import RoutingCache
 from infra.clock import system_clock
 from infra.db.engine import open_db, reading
@@ -24,18 +25,18 @@ from infra.db.tables.registry import RolloutRow
 from infra.eventlog.open import open_log
 from infra.http import bind, serve
 from infra.policies import load_policies
-from infra.secrets import load_secrets
 from infra.settings import Settings
+from infra.spool import Spool
 from infra.stream import patiently
 from serving.answer import Desk, Served
 from serving.capture import Capture
 from serving.config import ServingConfig
+from serving.consent import People
 from serving.counts import Counts
 from serving.engines import ENGINES
 from serving.gateway import make_gateway
 from serving.replica import Replica
 from serving.split import Router
-from serving.spool import Spool
 from serving.swap import Swap
 
 logger = logging.getLogger(__name__)
@@ -50,19 +51,18 @@ def answer(settings: Settings, stop: threading.Event) -> None:
             with attempt:
                 database, log = open_db(settings.database), open_log(settings.event_log)
                 replica = Replica(database, config.replica or _name(settings), system_clock)
-                boot, counts = replica.boot(), Counts()
-                capture = Capture(log, Spool(settings.home / "spool", f"boot-{boot}"), boot, counts, config.gather_ms)
+                boot, counts, people = replica.boot(), Counts(), People(settings.home, database)
+                capture = Capture(log, Spool(settings.home / "spool", f"boot-{boot}", TURNS.name), boot, counts, config.gather_ms)
     except Retry:
         if stop.is_set():
             return
         raise
     served = {name: serve_policy(policy, database, replica, config) for name, policy in policies.items()}
-    desk = Desk(
-        served, capture, counts, load_secrets(settings.home).subject_key, system_clock, config.load_seconds, config.answer_seconds
-    )
+    desk = Desk(served, capture, counts, people, system_clock, config.load_seconds, config.answer_seconds)
     watch = Watch(served, database, RoutingCache(settings), config)
     threads = _Threads(stop)
     threads.start("watch", watch.look, config.route_seconds)
+    threads.start("people", people.refresh, config.people_seconds)
     threads.start("upkeep", lambda: upkeep(capture, counts, replica, database), config.flush_seconds)
     try:
         serve(make_gateway(desk, config.max_body_kb * 1024), listener, stop)
