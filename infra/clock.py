@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 Clock = Callable[[], datetime]
 """Answers the present moment, aware and in UTC."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
 
 
 def system_clock() -> datetime:
@@ -14,9 +17,9 @@ def system_clock() -> datetime:
 
 
 def to_ms(moment: datetime) -> int:
-    """Unix milliseconds."""
-    return int(moment.timestamp() * 1000)
+    """Unix milliseconds, rounded down: the same before and after 1970, and the way back from `from_ms`."""
+    return (moment - _EPOCH) // _MS
 
 
 def from_ms(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return _EPOCH + milliseconds * _MS
