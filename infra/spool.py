@@ -129,7 +129,7 @@ class Spool:
         except OSError:
             stream.close()
             raise
-        file = self._writing = _File(path, stream)  # type: ignore[arg-type]
+        file = self._writing = _File(path, stream)
         self._files.append(file)
         return file
 

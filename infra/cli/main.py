@@ -101,3 +101,46 @@ def down(home: Home = None) -> None:
     from infra.cli.down import down as run
 
     raise typer.Exit(run(chosen_settings(home)))
+
+
+keys = typer.Typer(no_args_is_help=True, help="Make, list and revoke the keys with which programs come in.")
+app.add_typer(keys, name="keys")
+
+
+class KeyScope(StrEnum):
+    PRODUCER = "producer"
+    CLIENT = "client"
+    OPERATOR = "operator"
+    VIEWER = "viewer"
+
+
+@keys.command("create")
+def create_key(
+    name: Annotated[str, typer.Argument(help="Whose key it is, for people to read.")],
+    scope: Annotated[list[KeyScope], typer.Option(help="What it is for; may be given several times.")],
+    rate: Annotated[float | None, typer.Option(help="Events per second. [default: no limit]", show_default=False)] = None,
+    home: Home = None,
+) -> None:
+    """Make a key and print it, this once. The first key of a deployment closes its doors to programs without one."""
+    from infra.cli.chosen import chosen_settings
+    from infra.cli.keys import create
+
+    raise typer.Exit(create(chosen_settings(home), name, scope, rate))
+
+
+@keys.command("list")
+def list_keys(home: Home = None, as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False) -> None:
+    """The keys that were ever made; never the keys themselves."""
+    from infra.cli.chosen import chosen_settings
+    from infra.cli.keys import show
+
+    raise typer.Exit(show(chosen_settings(home), as_json))
+
+
+@keys.command("revoke")
+def revoke_key(key_id: Annotated[str, typer.Argument(help="As `keys list` shows it.")], home: Home = None) -> None:
+    """Take a key back, for good. Every process refuses it within seconds."""
+    from infra.cli.chosen import chosen_settings
+    from infra.cli.keys import revoke
+
+    raise typer.Exit(revoke(chosen_settings(home), key_id))
