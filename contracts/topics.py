@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from contracts.checkpoint import Checkpoint, EvalReport
+from contracts.dead_letter import DeadLetter
 from contracts.episode import EpisodeClosed
 from contracts.outcome import Outcome, Refusal
 from contracts.record import Record
@@ -39,3 +40,8 @@ ALL = (TURNS, OUTCOMES, REFUSALS, EPISODES, CHECKPOINTS, EVALUATIONS, ROLLOUTS)
 def dead_letter(topic: str) -> str:
     """Where what could not be read from a topic is buried."""
     return f"{topic}.dlq"
+
+
+def grave(topic: Topic) -> Topic:
+    """That place as a topic: one partition, and time for somebody to look."""
+    return Topic(dead_letter(topic.name), DeadLetter, "topic", 1, 30 * DAY_S)

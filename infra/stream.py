@@ -8,7 +8,6 @@ what it did is left out here.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -16,17 +15,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Engine
-from sqlmodel import Session, col, select
+from sqlmodel import Session
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 from tenacity.stop import stop_base
 
-from contracts.errors import Fenced, Poison, Retry
+from contracts.errors import Poison, Retry
 from contracts.record import Record
-from contracts.topics import DAY_S, Topic, dead_letter
+from contracts.topics import Topic, grave
 from infra.db import outbox
-from infra.db.engine import reading, writing
-from infra.db.tables.stream import OffsetRow, OutboxRow
+from infra.db.engine import writing
+from infra.dead_letters import burial
 from infra.eventlog.port import EventLog, Message, Partition
+from infra.offsets import Claim, Overtaken, advance, claim
 
 logger = logging.getLogger(__name__)
 
@@ -76,13 +76,12 @@ class Stream:
         self._group = group
         self._records = {topic.name: topic.record for topic in topics}
         self._apply = apply
-        graves = [Topic(dead_letter(t.name), t.record, t.key, 1, 30 * DAY_S) for t in topics]
-        log.ensure([*topics, *graves])
-        self._next: dict[Partition, int] = {}
+        log.ensure([*topics, *map(grave, topics)])
+        self._claims: dict[Partition, Claim] = {}
         self._newest_ms: dict[Partition, int] = {}
         self._waiting: list[Message] = []
         outbox.flush(engine, log, group)
-        self._consumer = log.consumer(group, list(self._records), self._start_offsets)
+        self._consumer = log.consumer(group, list(self._records), self._claim)
 
     def run(self, stop: threading.Event, every_s: float = 1.0, tick: Callable[[], object] | None = None) -> None:
         """Read until told to stop. `tick` is called at least every `every_s` seconds, between batches."""
@@ -105,12 +104,13 @@ class Stream:
     def step(self, timeout_s: float = 0.5, most: int = 500) -> int:
         """Read one batch and apply it; answers how many messages it had. After `Retry` the same batch comes again.
 
-        So does what is left of it after another member turned out to have gone further: the rest may be ours to do.
+        So does what is left of it after another member turned out to have taken over a part: the rest is ours to do.
         """
         if not self._waiting:
             self._waiting = self._consumer.poll(timeout_s, most)
         held = self._consumer.assignment()
-        fresh = [m for m in self._waiting if m.place in held and m.offset >= self._next.get(m.place, 0)]
+        fresh = [m for m in self._waiting if m.place in held and m.place in self._claims]
+        fresh = [m for m in fresh if m.offset >= self._claims[m.place].next_offset]
         if fresh and not self._settle(fresh):
             return 0
         self._waiting = []
@@ -128,72 +128,47 @@ class Stream:
         self._consumer.close()
 
     def _settle(self, messages: Sequence[Message]) -> bool:
+        reached = {message.place: message.offset + 1 for message in messages}
         try:
-            reached = self._write(messages)
-        except Fenced as fenced:
-            logger.warning("%s", fenced)
-            self._next.update(self._read_offsets(frozenset(message.place for message in messages)))
+            self._write(messages, reached)
+        except Overtaken as overtaken:
+            logger.warning("%s", overtaken)
+            self._waiting = [message for message in messages if message.place not in overtaken.places]
+            for place in overtaken.places:
+                self._claims.pop(place, None)
+            self._consumer.renew(overtaken.places)
             return False
-        self._next.update(reached)
+        for place, following in reached.items():
+            self._claims[place] = Claim(self._claims[place].generation, following)
         self._newest_ms.update({message.place: message.timestamp_ms for message in messages})
         outbox.flush(self._engine, self._log, self._group)
         self._consumer.commit(reached)
         return True
 
-    def _write(self, messages: Sequence[Message]) -> dict[Partition, int]:
-        reached: dict[Partition, int] = {}
-        for message in messages:
-            reached[message.place] = message.offset + 1
+    def _write(self, messages: Sequence[Message], reached: Mapping[Partition, int]) -> None:
         with writing(self._engine) as session:
-            self._advance(session, reached)
+            advance(session, self._group, reached, self._claims)
             deliveries = []
             for message in messages:
                 try:
-                    deliveries.append(Delivery(message, self._records[message.topic].decode(message.value)))
+                    deliveries.append(Delivery(message, self._read(message)))
                 except Poison as poison:
-                    session.add(self._burial(message, poison))
+                    logger.error("buried %s[%d]@%d: %s", message.topic, message.partition, message.offset, poison.reason)
+                    session.add(burial(self._group, message, poison))
             self._apply(session, deliveries)
-        return reached
 
-    def _advance(self, session: Session, reached: Mapping[Partition, int]) -> None:
-        for place, following in reached.items():
-            row = session.get(OffsetRow, (self._group, place.topic, place.number), with_for_update=True)
-            found = row.next_offset if row else 0
-            if found != self._next.get(place, 0):
-                raise Fenced(f"{self._group} is at {found} of {place}, not at {self._next.get(place, 0)}: another member went on")
-            if row is None:
-                row = OffsetRow(consumer_group=self._group, topic=place.topic, partition_number=place.number, next_offset=following)
-            row.next_offset = following
-            session.add(row)
+    def _read(self, message: Message) -> Record:
+        if message.fault is not None:
+            raise message.fault
+        return self._records[message.topic].decode(message.value)
 
-    def _burial(self, message: Message, poison: Poison) -> OutboxRow:
-        logger.error("buried %s[%d]@%d: %s", message.topic, message.partition, message.offset, poison)
-        grave = {
-            "topic": message.topic,
-            "partition": message.partition,
-            "offset": message.offset,
-            "key": message.key,
-            "reason": poison.reason,
-            "detail": poison.detail,
-            "value": message.value.decode("utf-8", "backslashreplace"),
-        }
-        return OutboxRow(
-            owner=self._group, topic=dead_letter(message.topic), record_key=message.key, value=json.dumps(grave).encode()
-        )
-
-    def _start_offsets(self, assigned: frozenset[Partition]) -> dict[Partition, int]:
-        starts = self._read_offsets(assigned)
-        self._next.update(starts)
+    def _claim(self, assigned: frozenset[Partition]) -> dict[Partition, int]:
+        """In one transaction for all of them: whoever had them before writes nothing more, not even a part."""
+        ends = {place: end for topic in {place.topic for place in assigned} for place, end in self._log.ends(topic).items()}
+        with writing(self._engine) as session:
+            claims = claim(session, self._group, assigned, ends)
+        self._claims.update(claims)
         for place in assigned:
             self._newest_ms.pop(place, None)
-        return starts
-
-    def _read_offsets(self, places: frozenset[Partition]) -> dict[Partition, int]:
-        with reading(self._engine) as session:
-            rows = session.exec(
-                select(OffsetRow).where(
-                    OffsetRow.consumer_group == self._group, col(OffsetRow.topic).in_({place.topic for place in places})
-                )
-            ).all()
-        found = {Partition(row.topic, row.partition_number): row.next_offset for row in rows}
-        return {place: found.get(place, 0) for place in places}
+        self._waiting = [message for message in self._waiting if message.place not in assigned]
+        return {place: found.next_offset for place, found in claims.items()}

@@ -63,7 +63,7 @@ def _learner(settings: Settings, config: LearnerConfig, policies: dict[str, Poli
     engine = open_db(settings.database)
     around = Surroundings(engine, settings.artifact_root, config, system_clock, stop)
     publisher = Publisher(engine, Tracking(settings), system_clock, config.publish_seconds)
-    return Learner(around, policies, open_log(settings.event_log), publisher)
+    return Learner(around, policies, open_log(settings), publisher)
 
 
 def _bootstrapped(settings: Settings, config: LearnerConfig, policies: dict[str, Policy], stop: threading.Event) -> Learner:

@@ -44,7 +44,7 @@ _PATIENCE_S = 5.0
 def keep(settings: Settings, stop: threading.Event) -> None:
     config = RegistryConfig()
     policies = load_policies(settings)
-    engine, log = open_db(settings.database), open_log(settings.event_log)
+    engine, log = open_db(settings.database), open_log(settings)
     holder = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
     cache = RoutingCache(settings)
     rollouts = [PolicyRollout(engine, policy, config, cache, system_clock, holder) for policy in policies.values()]

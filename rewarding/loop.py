@@ -15,7 +15,7 @@ from rewarding.rewarder import GROUP, Rewarder
 
 
 def reward(settings: Settings, stop: threading.Event) -> None:
-    log = open_log(settings.event_log)
+    log = open_log(settings)
     engine = open_db(settings.database)
     rewarder = Rewarder(load_policies(settings))
     stream = Stream(engine, log, GROUP, (EPISODES,), rewarder.apply)

@@ -49,7 +49,7 @@ def answer(settings: Settings, stop: threading.Event) -> None:
     try:
         for attempt in patiently(stop):
             with attempt:
-                database, log = open_db(settings.database), open_log(settings.event_log)
+                database, log = open_db(settings.database), open_log(settings)
                 replica = Replica(database, config.replica or _name(settings), system_clock)
                 boot, counts, people = replica.boot(), Counts(), People(settings.home, database)
                 capture = Capture(log, Spool(settings.home / "spool", f"boot-{boot}", TURNS.name), boot, counts, config.gather_ms)

@@ -35,7 +35,7 @@ def addresses(settings: Settings) -> Addresses:
 
 def bench(settings: Settings, stop: threading.Event) -> None:
     policies = load_policies(settings)
-    log = open_log(settings.event_log)
+    log = open_log(settings)
     log.ensure([CHECKPOINTS, EVALUATIONS])
     consumer = log.consumer("bench", [CHECKPOINTS.name])
     try:

@@ -120,13 +120,12 @@ def _read_lags(settings: Settings) -> Iterator[tuple[str, str, int]]:
     from infra.db.tables.stream import OffsetRow
     from infra.eventlog.open import open_log
 
-    log = open_log(settings.event_log)
+    log = open_log(settings)
     try:
         with reading(open_db(settings.database)) as session:
             pairs = session.exec(select(OffsetRow.consumer_group, OffsetRow.topic).distinct()).all()
         for group, topic in sorted(pairs):
-            committed = log.committed(group, topic)
-            yield group, topic, sum(end - committed.get(place, 0) for place, end in log.ends(topic).items())
+            yield group, topic, log.behind(group, topic)
     finally:
         log.close()
 

@@ -4,26 +4,33 @@ Enters: entries. Leaves: messages in order per key. Goes wrong: `Retry` when the
 log all the same: at least once), `UnknownName` for a topic that nobody created, `Poison` for a record larger than the broker
 takes, `StartError` when the broker refuses this process.
 
-The client spends its time per record (about 4,000 a second): many small events travel better as few records.
+What one call appends to one partition travels in few records (see `packing`). A key's partition is the one that every Kafka
+client's default gives it.
 """
 
 from __future__ import annotations
 
+import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient, KafkaProducer, OffsetSpec, TopicPartition
-from kafka.errors import KafkaError, NoError, TopicAlreadyExistsError, for_code
+from kafka.errors import KafkaError
+from kafka.partitioner import murmur2
 
 from contracts.errors import UnknownName
 from contracts.topics import Topic
+from infra.eventlog import broker_topics, packing
+from infra.eventlog.access import KafkaAccess
 from infra.eventlog.broker_client import open_client
 from infra.eventlog.broker_consumer import BrokerConsumer
 from infra.eventlog.broker_errors import TOO_LARGE, explain, explained
-from infra.eventlog.port import Consumer, Entry, OnAssigned, Partition
+from infra.eventlog.broker_records import place_in, scan
+from infra.eventlog.port import Consumer, Entry, Message, OnAssigned, Partition
 
 Answer = TypeVar("Answer")
 
@@ -39,40 +46,39 @@ BATCH_BYTES = 128 * 1024
 class BrokerLog:
     """Thread-safe; the producer and the administrator's client are made when first needed and shared."""
 
-    def __init__(self, bootstrap: str, security: Mapping[str, str] | None = None) -> None:
+    def __init__(self, bootstrap: str, access: KafkaAccess) -> None:
         self._bootstrap = bootstrap
+        self._compression = access.codec
         self._settings: dict[str, object] = {
             "bootstrap_timeout_ms": ANSWER_MS,
             "request_timeout_ms": ANSWER_MS,
             "reconnect_backoff_max_ms": 1_000,
-            **(security or {}),
+            **access.client_settings(),
         }
         self._lock = threading.Lock()
         self._producer: Any = None
         self._admin: Any = None
         self._partitions: dict[str, int] = {}
+        self._checked: set[str] = set()
 
     def ensure(self, topics: Iterable[Topic]) -> None:
-        """An existing topic is left as it is: its operator may have chosen other numbers."""
+        """An existing topic is left as it is: its operator may have chosen other numbers. What differs is logged, once."""
         wanted = {topic.name: topic for topic in topics}
-
-        def create(admin: Any) -> None:
-            missing = wanted.keys() - set(admin.list_topics())
-            if missing:
-                made = admin.create_topics({name: _new(wanted[name]) for name in sorted(missing)}, raise_errors=False)
-                for answer in made["topics"]:
-                    error = for_code(answer["error_code"])
-                    if error not in (NoError, TopicAlreadyExistsError):
-                        raise error(f"{answer['name']}: {answer['error_message']}")
-            admin.wait_for_topics(sorted(wanted), timeout_ms=ANSWER_MS)
-
-        self._ask(create)
+        there = self._ask(lambda admin: broker_topics.create(admin, wanted, ANSWER_MS))
+        unchecked = [wanted[name] for name in sorted(there - self._checked)]
+        if unchecked:
+            self._checked |= there
+            self._ask(lambda admin: broker_topics.report_differences(admin, unchecked))
 
     def append(self, topic: str, entries: Sequence[Entry]) -> None:
         self._count(topic)  # the client would wait a long time for a topic that does not exist
         producer = self._open_producer()
         try:
-            sent = [producer.send(topic, value, None if key is None else key.encode()) for key, value in entries]
+            partitions = len(producer.partitions_for(topic))
+            sent = []
+            for number, placed in _placed(entries, partitions).items():
+                for bundle in packing.bundles(placed):
+                    sent.append(_send(producer, topic, number, bundle))
             for future in sent:
                 future.get(DELIVERY_MS / 1000 + 1)
         except KafkaError as error:
@@ -85,15 +91,20 @@ class BrokerLog:
             self._count(topic)
         return BrokerConsumer(self._bootstrap, self._settings, group, topics, on_assigned)
 
+    def scan(self, topic: str, starts: Mapping[Partition, int] | None = None) -> Iterator[Message]:
+        return scan(self._bootstrap, self._settings, self.ends(topic), starts or {})
+
     def ends(self, topic: str) -> dict[Partition, int]:
-        places = self._places(topic)
-        found = self._ask(lambda admin: admin.list_partition_offsets({place: OffsetSpec.LATEST for place in places}))
-        return {Partition(*place): found[place].offset for place in places}
+        return {place: record * packing.PLACES for place, record in self._ends(topic).items()}
 
     def committed(self, group: str, topic: str) -> dict[Partition, int]:
         places = self._places(topic)
         found = self._ask(lambda admin: admin.list_group_offsets({group: places}))[group]
-        return {Partition(*place): max(0, found[place].offset) if place in found else 0 for place in places}
+        return {Partition(*place): place_in(found[place]) if place in found else 0 for place in places}
+
+    def behind(self, group: str, topic: str) -> int:
+        committed = self.committed(group, topic)
+        return sum(max(0, end - committed[place] // packing.PLACES) for place, end in self._ends(topic).items())
 
     def trim(self) -> int:
         """A broker keeps its retention by itself."""
@@ -112,13 +123,16 @@ class BrokerLog:
     def _places(self, topic: str) -> list[TopicPartition]:
         return [TopicPartition(topic, number) for number in range(self._count(topic))]
 
+    def _ends(self, topic: str) -> dict[Partition, int]:
+        """In the broker's own offsets, one a record."""
+        places = self._places(topic)
+        found = self._ask(lambda admin: admin.list_partition_offsets({place: OffsetSpec.LATEST for place in places}))
+        return {Partition(*place): found[place].offset for place in places}
+
     def _count(self, topic: str) -> int:
         """How many partitions a topic has; cached, since only an operator can change it, and only by growing it."""
         if topic not in self._partitions:
-            described = self._ask(lambda admin: admin.describe_topics())
-            for found in described:
-                if found["error_code"] == 0 and not found["is_internal"]:
-                    self._partitions[found["name"]] = len(found["partitions"])
+            self._partitions.update(self._ask(broker_topics.partition_counts))
         try:
             return self._partitions[topic]
         except KeyError:
@@ -151,7 +165,7 @@ class BrokerLog:
                     self._settings,
                     acks="all",
                     enable_idempotence=True,
-                    compression_type="gzip",
+                    compression_type=self._compression,
                     batch_size=BATCH_BYTES,
                     delivery_timeout_ms=DELIVERY_MS,
                     max_block_ms=ANSWER_MS,
@@ -170,6 +184,27 @@ class BrokerLog:
             producer.close(timeout=1)
 
 
-def _new(topic: Topic) -> dict[str, object]:
-    configs = {"retention.ms": str(topic.retention_s * 1000), "message.timestamp.type": "LogAppendTime"}
-    return {"num_partitions": topic.partitions, "configs": configs}
+@lru_cache(maxsize=65_536)
+def _hash(key: str) -> int:
+    return int(murmur2(key.encode())) & 0x7FFFFFFF
+
+
+def partition_of(key: str, partitions: int) -> int:
+    """As kafka-python's and Java's default partitioner, so that other producers' records of a key lie beside ours."""
+    return _hash(key) % partitions
+
+
+def _placed(entries: Sequence[Entry], partitions: int) -> dict[int, list[Entry]]:
+    anywhere = random.randrange(partitions)
+    placed: dict[int, list[Entry]] = {}
+    for entry in entries:
+        number = anywhere if entry.key is None else partition_of(entry.key, partitions)
+        placed.setdefault(number, []).append(entry)
+    return placed
+
+
+def _send(producer: Any, topic: str, number: int, bundle: Sequence[Entry]) -> Any:
+    if len(bundle) == 1:
+        ((key, value),) = bundle
+        return producer.send(topic, value, None if key is None else key.encode(), partition=number)
+    return producer.send(topic, packing.pack(bundle), headers=[(packing.HEADER, packing.VERSION)], partition=number)

@@ -3,36 +3,46 @@
 Enters: polls. Leaves: messages, each partition's in order. Goes wrong: as the broker (`Retry`).
 
 The client tells about new partitions on its own network thread, where asking a database would hold up its heartbeats. So the
-listener only stops them there; the next poll asks `on_assigned` in the caller's thread, seeks, and lets them run.
+listener only stops them there; the next poll asks `on_assigned` in the caller's thread, seeks, and lets them run. A record may
+hold more messages than were asked for: the rest waits here, and goes when its partition goes.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from contextlib import suppress
 
-from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
 from contracts.errors import Retry
+from infra.eventlog.broker_assignor import TogetherAssignor
 from infra.eventlog.broker_client import open_client
 from infra.eventlog.broker_errors import LOST_PLACE, explain, explained
+from infra.eventlog.broker_records import messages_of, place_in, record_of, to_commit, without_read
+from infra.eventlog.packing import PLACES
 from infra.eventlog.port import Message, OnAssigned, Partition
 
 SESSION_TIMEOUT_MS = 6_000
 """The shortest that a broker allows unless told otherwise; the client heartbeats on a thread of its own."""
+
+HEARTBEAT_MS = SESSION_TIMEOUT_MS // 6
 
 SLOWEST_BATCH_MS = 60_000
 """A rebalance waits so long for a member that is busy; one that is busy for longer loses its partitions."""
 
 LEARN_S = 10.0
 
-ANSWER_MS = 5_000
-
 SLICE_MS = 100
 """A poll looks up from waiting so often: partitions that came meanwhile stand still until it does."""
+
+ANSWER_MS = 5_000
+
+RENEW_S = 2 * HEARTBEAT_MS / 1000
+"""A member whose partitions went to another hears of it with a heartbeat; until then it must not ask for them again."""
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +55,13 @@ class BrokerConsumer:
         self._group = group
         self._on_assigned = on_assigned
         self._stopped: set[TopicPartition] = set()
+        self._not_before: dict[TopicPartition, float] = {}
+        self._starts: dict[TopicPartition, int] = {}
+        self._waiting: deque[tuple[TopicPartition, list[Message]]] = deque()
+        self._largest = 32
+        self._looked = 0.0
         self._closed = False
+        assignor = TogetherAssignor()
         self._consumer = open_client(
             KafkaConsumer,
             bootstrap,
@@ -55,10 +71,12 @@ class BrokerConsumer:
             auto_offset_reset="earliest",
             allow_auto_create_topics=False,
             session_timeout_ms=SESSION_TIMEOUT_MS,
-            heartbeat_interval_ms=SESSION_TIMEOUT_MS // 6,
+            heartbeat_interval_ms=HEARTBEAT_MS,
             max_poll_interval_ms=SLOWEST_BATCH_MS,
             metrics_enabled=False,
+            partition_assignment_strategy=(assignor,),
         )
+        assignor.owned = self._consumer.assignment
         self._consumer.subscribe(topics, listener=_Stop(self._consumer, self._stopped))
         with explained(bootstrap):
             self._learn(topics)
@@ -68,38 +86,53 @@ class BrokerConsumer:
         while True:
             left_ms = max(0, round((deadline - time.monotonic()) * 1000))
             with explained(self._bootstrap):
-                found = self._consumer.poll(min(left_ms, SLICE_MS), max_records=most)
-                stopped = frozenset(self._stopped)
-                if stopped:
-                    self._start(stopped)
-            messages = [_message(record) for place, records in found.items() if place not in stopped for record in records]
+                if sum(len(found) for _, found in self._waiting) < most:
+                    self._fetch(min(left_ms, SLICE_MS) if not self._waiting else 0, most)
+                else:
+                    self._look()
+                now = time.monotonic()
+                due = frozenset(place for place in tuple(self._stopped) if self._not_before.get(place, 0.0) <= now)
+                if due:
+                    self._start(due)
+            messages = self._take(most)
             if messages or left_ms == 0:
                 return messages
 
     def assignment(self) -> frozenset[Partition]:
-        return frozenset(Partition(*place) for place in self._consumer.assignment() - self._stopped)
+        return frozenset(Partition(*place) for place in self._held())
 
     def positions(self) -> dict[Partition, int]:
         found: dict[Partition, int] = {}
         with explained(self._bootstrap):
-            for place in self._consumer.assignment() - self._stopped:
+            for place in self._held():
                 position = self._consumer.position(place, timeout_ms=ANSWER_MS)
                 if position is not None:
-                    found[Partition(*place)] = position
+                    found[Partition(*place)] = position * PLACES
+        for at, messages in reversed(self._waiting):
+            if Partition(*at) in found:
+                found[Partition(*at)] = messages[0].offset
         return found
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
         """A partition that went to another member is left out: its new owner commits."""
         mine = self.assignment()
-        places = {TopicPartition(*place): OffsetAndMetadata(offsets[place]) for place in offsets if place in mine}
+        places = {TopicPartition(*place): to_commit(offsets[place]) for place in offsets if place in mine}
         if not places:
             return
         try:
             self._consumer.commit(places)
         except LOST_PLACE as error:
-            log.info("%s: the group moved on before a commit of %s: %s", self._group, sorted(places), error)
+            log.debug("%s: the group moves on, %s not committed: %s", self._group, sorted(places), error)
         except KafkaError as error:
             raise explain(error, self._bootstrap) from error
+
+    def renew(self, places: frozenset[Partition]) -> None:
+        for place in {TopicPartition(*place) for place in places} & self._held():
+            with suppress(KeyError):  # revoked at this moment, on the network thread
+                self._consumer.pause(place)
+            self._stopped.add(place)
+            self._not_before[place] = time.monotonic() + RENEW_S
+        self._stopped &= self._consumer.assignment()
 
     def close(self) -> None:
         if self._closed:
@@ -107,6 +140,55 @@ class BrokerConsumer:
         self._closed = True
         with explained(self._bootstrap):
             self._consumer.close(autocommit=False, timeout_ms=5_000)
+
+    def _held(self) -> set[TopicPartition]:
+        return set(self._consumer.assignment()) - self._stopped
+
+    def _fetch(self, wait_ms: int, most: int) -> None:
+        """As many records as hold about `most` messages, judging by the largest of late."""
+        self._looked = time.monotonic()
+        at_once = max(1, most // self._largest)
+        found = self._consumer.poll(wait_ms, max_records=at_once)
+        stopped = frozenset(self._stopped)
+        largest = 0
+        for place, records in found.items():
+            if place in stopped:
+                continue
+            for record in records:
+                messages = messages_of(record)
+                largest = max(largest, len(messages))
+                if place in self._starts:
+                    messages = without_read(messages, self._starts.pop(place))
+                if messages:
+                    self._waiting.append((place, messages))
+        self._largest = max(largest, self._largest // 2, 1) if found else self._largest
+
+    def _look(self) -> None:
+        """Take part in the group without reading more."""
+        if time.monotonic() - self._looked < SLICE_MS / 1000:
+            return
+        self._looked = time.monotonic()
+        running = self._held()
+        for place in running:
+            with suppress(KeyError):
+                self._consumer.pause(place)
+        self._consumer.poll(0)
+        for place in running & self._held():
+            with suppress(KeyError):
+                self._consumer.resume(place)
+
+    def _take(self, most: int) -> list[Message]:
+        held = self._held()
+        taken: list[Message] = []
+        while self._waiting and len(taken) < most:
+            place, messages = self._waiting.popleft()
+            if place not in held:
+                continue
+            room = most - len(taken)
+            taken += messages[:room]
+            if len(messages) > room:
+                self._waiting.appendleft((place, messages[room:]))
+        return taken
 
     def _learn(self, topics: Sequence[str]) -> None:
         """Know the partitions before joining. The client (3.0.12) may take its first metadata request, sent before it knew the
@@ -120,12 +202,18 @@ class BrokerConsumer:
 
     def _start(self, stopped: frozenset[TopicPartition]) -> None:
         """An error of `on_assigned` leaves them stopped: the next poll asks again."""
+        self._waiting = deque(waiting for waiting in self._waiting if waiting[0] not in stopped)
         told = self._on_assigned(frozenset(Partition(*place) for place in stopped)) if self._on_assigned else {}
         for place in stopped & self._consumer.assignment():
-            if Partition(*place) in told:
-                self._consumer.seek(place, told[Partition(*place)])
+            start = told.get(Partition(*place))
+            if start is None:
+                start = place_in(self._consumer.committed(place, metadata=True, timeout_ms=ANSWER_MS))
+            self._starts[place] = start
+            self._consumer.seek(place, record_of(start))
             self._consumer.resume(place)
         self._stopped -= stopped
+        for place in stopped:
+            self._not_before.pop(place, None)
 
 
 class _Stop(ConsumerRebalanceListener):  # type: ignore[misc]
@@ -140,8 +228,3 @@ class _Stop(ConsumerRebalanceListener):  # type: ignore[misc]
 
     def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         self._stopped -= set(revoked)
-
-
-def _message(record: Any) -> Message:
-    key = None if record.key is None else record.key.decode()
-    return Message(record.topic, record.partition, record.offset, key, record.value or b"", record.timestamp)

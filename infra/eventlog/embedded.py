@@ -13,7 +13,7 @@ import random
 import threading
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,9 +22,14 @@ from contracts.topics import Topic
 from infra.eventlog.embedded_consumer import EmbeddedConsumer
 from infra.eventlog.embedded_file import LogFile
 from infra.eventlog.embedded_group import GroupSeat
-from infra.eventlog.port import Consumer, Entry, OnAssigned, Partition
+from infra.eventlog.port import Consumer, Entry, Message, OnAssigned, Partition
 
 ENDS = "SELECT partition, next_offset FROM partitions WHERE topic_id = ?"
+
+SOME = (
+    "SELECT offset, key, value, timestamp_ms FROM records WHERE topic_id = ? AND partition = ? AND offset >= ? AND offset < ?"
+    " ORDER BY offset LIMIT 50"
+)
 
 TRIM_ROWS = 2000
 """Deleted in one transaction, so that writers wait milliseconds and not seconds."""
@@ -98,6 +103,16 @@ class EmbeddedLog:
         seat = GroupSeat(file, group, {name: topic.partitions for name, topic in known.items()}, self._session_timeout_s)
         return EmbeddedConsumer(file, seat, group, {name: topic.id for name, topic in known.items()}, on_assigned)
 
+    def scan(self, topic: str, starts: Mapping[Partition, int] | None = None) -> Iterator[Message]:
+        for place, end in sorted(self.ends(topic).items()):
+            position = (starts or {}).get(place, 0)
+            while position < end:
+                found = self._some(place, position, end)
+                if not found:
+                    break
+                yield from found
+                position = found[-1].offset + 1
+
     def ends(self, topic: str) -> dict[Partition, int]:
         with self._lock:
             known = self._known(topic)
@@ -116,6 +131,10 @@ class EmbeddedLog:
             Partition(topic, number): offset for number, offset in rows
         }
 
+    def behind(self, group: str, topic: str) -> int:
+        committed = self.committed(group, topic)
+        return sum(end - committed[place] for place, end in self.ends(topic).items())
+
     def trim(self, now_s: float | None = None) -> int:
         """Delete what is older than its topic's retention; answers how many records went. Offsets are never used again."""
         now_ms = int((time.time() if now_s is None else now_s) * 1000)
@@ -132,6 +151,13 @@ class EmbeddedLog:
     def close(self) -> None:
         with self._lock:
             self._file.close()
+
+    def _some(self, place: Partition, start: int, end: int) -> list[Message]:
+        with self._lock:
+            known = self._known(place.topic)
+            with self._file.reading() as connection:
+                rows = connection.execute(SOME, (known.id, place.number, start, end)).fetchall()
+        return [Message(place.topic, place.number, *row) for row in rows]
 
     def _trim_some(self, topic_id: int, number: int, before_ms: int) -> int:
         """From the oldest on, until the first that is young enough: what is left has no gaps."""

@@ -82,6 +82,11 @@ class EmbeddedConsumer:
                 rows,
             )
 
+    def renew(self, places: frozenset[Partition]) -> None:
+        for place in places & self._positions.keys():
+            del self._positions[place]
+        self._unsettled = True
+
     def close(self) -> None:
         if self._closed:
             return

@@ -1,23 +1,37 @@
-"""From an address to an event log, so that a deployment is chosen by one setting.
+"""From settings to an event log, so that a deployment is chosen by one of them.
 
-Enters: `sqlite:///path/to/file` (a fourth slash for an absolute path) or `kafka://host:port[,host:port]`, and for Kafka what
-its client needs to be let in. Leaves: the log. Goes wrong: any other address raises `StartError`, which says what was
-expected.
+Enters: settings whose `event_log` is `sqlite:///path/to/file` (a fourth slash for an absolute path) or
+`kafka://host:port[,host:port]`; for Kafka also `SLIPSTREAM_KAFKA_*`, which say how it lets this process in. Leaves: the log, with
+large values in the artifact folder. Goes wrong: any other address raises `StartError`, which says what was expected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from contracts.errors import StartError
+from infra.eventlog.payload_log import PayloadLog
+from infra.eventlog.payloads import Payloads
 from infra.eventlog.port import EventLog
+from infra.settings import Settings
+
+if TYPE_CHECKING:
+    from infra.eventlog.access import KafkaAccess
 
 EXPECTED = "expected sqlite:///path/to/file or kafka://host:port[,host:port]"
 
 
-def open_log(url: str, security: Mapping[str, str] | None = None) -> EventLog:
-    """`security`: kafka-python's settings such as `security_protocol`; secrets have no place in an address."""
+def open_log(settings: Settings) -> EventLog:
+    return open_log_at(settings.event_log, settings.artifact_root / "payloads")
+
+
+def open_log_at(url: str, payloads: Path, access: KafkaAccess | None = None) -> EventLog:
+    """`payloads`: folder for large values, the same for all processes. `access`: None reads the environment."""
+    return PayloadLog(_open(url, access), Payloads(payloads))
+
+
+def _open(url: str, access: KafkaAccess | None) -> EventLog:
     scheme, found, rest = url.partition("://")
     if found and scheme == "sqlite":
         host, _, path = rest.partition("/")
@@ -28,9 +42,10 @@ def open_log(url: str, security: Mapping[str, str] | None = None) -> EventLog:
     if found and scheme == "kafka":
         brokers = rest.rstrip("/").split(",")
         if all(_is_address(broker) for broker in brokers):
+            from infra.eventlog.access import load_access
             from infra.eventlog.broker import BrokerLog
 
-            return BrokerLog(",".join(brokers), security)
+            return BrokerLog(",".join(brokers), access or load_access())
     raise StartError(f"The event log's address {url!r} is not understood: {EXPECTED}.")
 
 

@@ -5,16 +5,19 @@ gives a dead member's partitions to the others. Delivery is at least once: where
 to `on_assigned` (usually the offset in its own database, written in one transaction with the effects), so that effects are
 exactly once.
 
+Offsets of a partition grow strictly and may have gaps; `offset + 1` is always the place to go on from.
+
 Topics with equally many partitions, read by the same members, are shared alike: records of one key meet in one member even
 when they travel on several topics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from contracts.errors import Poison
 from contracts.topics import Topic
 
 
@@ -25,7 +28,8 @@ class Partition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One record as it lies in the log. `timestamp_ms` is when the log took it (Unix, milliseconds)."""
+    """One record as it lies in the log. `timestamp_ms` is when the log took it (Unix, milliseconds). With a `fault` it cannot be
+    read, and `value` is what there is of it."""
 
     topic: str
     partition: int
@@ -33,6 +37,7 @@ class Message:
     key: str | None
     value: bytes
     timestamp_ms: int
+    fault: Poison | None = None
 
     @property
     def place(self) -> Partition:
@@ -69,6 +74,10 @@ class Consumer(Protocol):
         A partition that meanwhile went to another member is left out: its new owner commits."""
         ...
 
+    def renew(self, places: frozenset[Partition]) -> None:
+        """Take these, where they are still this member's after the next poll, for just assigned: `on_assigned` is asked again."""
+        ...
+
     def close(self) -> None:
         """Leave the group, so that others need not wait for a timeout."""
         ...
@@ -86,12 +95,21 @@ class EventLog(Protocol):
 
     def consumer(self, group: str, topics: Sequence[str], on_assigned: OnAssigned | None = None) -> Consumer: ...
 
+    def scan(self, topic: str, starts: Mapping[Partition, int] | None = None) -> Iterator[Message]:
+        """All that lies in a topic at the time of the call, each partition's in order, from `starts` (else its beginning) on.
+        No group takes part, nobody's place moves."""
+        ...
+
     def ends(self, topic: str) -> dict[Partition, int]:
         """The offset that the next record of each partition will get."""
         ...
 
     def committed(self, group: str, topic: str) -> dict[Partition, int]:
         """The next offset of each partition as the group last committed it (0 where it never did)."""
+        ...
+
+    def behind(self, group: str, topic: str) -> int:
+        """How many records the group has not committed yet (several entries may share one)."""
         ...
 
     def trim(self) -> int:

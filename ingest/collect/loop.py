@@ -16,7 +16,7 @@ from ingest.config import IngestConfig
 
 def collect(settings: Settings, stop: threading.Event) -> None:
     listener = bind(settings.host, settings.collector_port, "the collector")
-    log = open_log(settings.event_log)
+    log = open_log(settings)
     log.ensure([OUTCOMES, REFUSALS])
     try:
         serve(make_app(log, load_policies(settings), IngestConfig(), system_clock), listener, stop)

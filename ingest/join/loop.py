@@ -17,7 +17,7 @@ from ingest.join.joiner import GROUP, Joiner
 
 
 def join(settings: Settings, stop: threading.Event) -> None:
-    log = open_log(settings.event_log)
+    log = open_log(settings)
     log.ensure([EPISODES])
     engine = open_db(settings.database)
     config = IngestConfig()

@@ -26,6 +26,7 @@ from infra.db.query import Engine, col, func, select
 from infra.db.tables.ingest import EpisodeRow, OutcomeRow, RefusalRow, RevisionRow
 from infra.eventlog.open import open_log
 from infra.eventlog.port import Entry, EventLog
+from infra.settings import Settings
 from tests.chaos.intake import PROCESSES, Intake, Traffic, send_all
 from tests.chaos.test_demo_survives import free_ports, until
 from tests.conftest import make_turn
@@ -45,7 +46,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300 + ROUNDS * 300)]
 def intake(kafka: Kafka, postgres: Postgres, postgres_url: str, tmp_path: Path) -> Iterator[Intake]:
     if not (kafka.ours and postgres.ours):
         pytest.skip("only servers that the test started are killed")
-    log = open_log(f"kafka://{kafka.bootstrap}")
+    log = open_log(Settings(log_url=f"kafka://{kafka.bootstrap}"))
     log.ensure([TURNS, OUTCOMES, REFUSALS])
     log.close()
     intake = Intake(tmp_path / "home", f"kafka://{kafka.bootstrap}", postgres_url, free_ports())
@@ -91,7 +92,7 @@ def _crash(server: Kafka | Postgres) -> None:
 
 def _append_turns(url: str, traffic: Traffic) -> None:
     """As the gateway does: again until the log has them, so some come twice. They come while outcomes already do."""
-    log = open_log(url)
+    log = open_log(Settings(log_url=url))
     names = list(traffic.episodes)
     for start in range(0, len(names), TURNS_AT_ONCE):
         entries = [Entry(name, make_turn(episode_id=name).encode()) for name in names[start : start + TURNS_AT_ONCE]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from contracts.outcome import Refusal
 from contracts.topics import Topic
@@ -51,8 +51,15 @@ def take(consumer: Consumer, count: int) -> list[Message]:
     return read + consumer.poll(0.05)
 
 
-def values(messages: Sequence[Message]) -> list[int]:
+def values(messages: Iterable[Message]) -> list[int]:
     return [int(message.value) for message in messages]
+
+
+def by_place(messages: Iterable[Message]) -> dict[Partition, list[Message]]:
+    found: dict[Partition, list[Message]] = {}
+    for message in messages:
+        found.setdefault(message.place, []).append(message)
+    return found
 
 
 def commit(consumer: Consumer, read: Sequence[Message]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from contracts.topics import Topic
 from infra.eventlog.port import EventLog, Partition
 from tests.contract.eventlog_acts import (
     Join,
+    by_place,
     commit,
     new_group,
     new_topic,
@@ -20,6 +22,7 @@ from tests.contract.eventlog_acts import (
     places,
     take,
     until,
+    until_read,
     values,
 )
 from tests.contract.member import killable_member
@@ -67,53 +70,53 @@ class Groups:
         group = new_group()
         consumer = join(group, topic)
         read = take(consumer, 60)
-        commit(consumer, read[:25])
+        commit(consumer, read[:25])  # in the middle of what was appended at once
         consumer.close()
         again = take(join(group, topic), 35)
         assert sorted(values([*read[:25], *again])) == list(range(60))
 
     def test_what_on_assigned_says_wins_over_what_was_committed(self, log: EventLog, topic: Topic, join: Join) -> None:
         log.append(topic.name, numbered(60, keys=10))
-        ends = log.ends(topic.name)
         group = new_group()
         consumer = join(group, topic)
         commit(consumer, take(consumer, 60))
         consumer.close()
-        told = {place: end // 2 for place, end in ends.items() if place.number < 2}
+        lying = {place: [message.offset for message in lies] for place, lies in by_place(log.scan(topic.name)).items()}
+        told = {place: offsets[len(offsets) // 2] for place, offsets in lying.items() if place.number < 2}
         asked: list[frozenset[Partition]] = []
 
         def on_assigned(assigned: frozenset[Partition]) -> dict[Partition, int]:
             asked.append(assigned)
             return told
 
-        expected = sum(ends[place] - start for place, start in told.items())
-        read = take(join(group, topic, on_assigned=on_assigned), expected)
-        assert len(read) == expected
-        for place, start in told.items():
-            assert [m.offset for m in read if m.place == place] == list(range(start, ends[place]))
+        expected = {place: [offset for offset in lying[place] if offset >= start] for place, start in told.items()}
+        read = take(join(group, topic, on_assigned=on_assigned), sum(len(offsets) for offsets in expected.values()))
+        assert {place: [m.offset for m in found] for place, found in by_place(read).items()} == expected
         assert frozenset().union(*asked) == places(topic)
 
     def test_on_assigned_that_fails_is_asked_again(self, log: EventLog, topic: Topic, join: Join) -> None:
         log.append(topic.name, numbered(20, keys=10))
+        lying = by_place(log.scan(topic.name))
+        starts = {place: lying[place][0].offset + 1 if place in lying else 0 for place in places(topic)}
         asked_in: list[int] = []
 
         def on_assigned(assigned: frozenset[Partition]) -> dict[Partition, int]:
             asked_in.append(threading.get_ident())
             if len(asked_in) == 1:
                 raise Retry("the database is away")
-            return dict.fromkeys(assigned, 1)
+            return {place: starts[place] for place in assigned}
 
         consumer = join(new_group(), topic, on_assigned=on_assigned)
         with pytest.raises(Retry, match="the database is away"):
             until(lambda read: False, [consumer])
-        expected = sum(max(0, end - 1) for end in log.ends(topic.name).values())
+        expected = sum(len(lies) - 1 for lies in lying.values())
         read = take(consumer, expected)
-        assert len(read) == expected and all(message.offset >= 1 for message in read)
+        assert len(read) == expected and all(message.offset >= starts[message.place] for message in read)
         assert set(asked_in) == {threading.get_ident()}
 
     def test_a_start_beyond_the_end_reads_again(self, log: EventLog, topic: Topic, join: Join) -> None:
         log.append(topic.name, numbered(20, keys=10))
-        consumer = join(new_group(), topic, on_assigned=lambda assigned: dict.fromkeys(assigned, 1_000))
+        consumer = join(new_group(), topic, on_assigned=lambda assigned: dict.fromkeys(assigned, 10**9))
         assert sorted(values(take(consumer, 20))) == list(range(20))
 
     def test_others_take_over_after_a_close(self, topic: Topic, join: Join) -> None:
@@ -123,9 +126,9 @@ class Groups:
         one.close()
         until(lambda read: two.assignment() == places(topic), [two], patience_s=8)
 
-    def test_others_take_over_after_a_death(self, url: str, log: EventLog, topic: Topic, join: Join) -> None:
+    def test_others_take_over_after_a_death(self, url: str, payloads: Path, log: EventLog, topic: Topic, join: Join) -> None:
         group = new_group()
-        with killable_member(url, group, topic.name) as member:
+        with killable_member(url, payloads, group, topic.name) as member:
             member.wait_for(4)
             survivor = join(group, topic)
             until(lambda read: len(survivor.assignment()) == 2, [survivor])
@@ -143,6 +146,25 @@ class Groups:
         until(lambda read: len(one.assignment()) == len(two.assignment()) == 2, [one, two])
         one.commit(dict.fromkeys(places(topic), 3))
         assert log.committed(group, topic.name) == {p: 3 if p in one.assignment() else 0 for p in places(topic)}
+
+    def test_what_is_renewed_is_assigned_again(self, log: EventLog, topic: Topic, join: Join) -> None:
+        log.append(topic.name, numbered(60, keys=10))
+        asked: list[frozenset[Partition]] = []
+
+        def on_assigned(assigned: frozenset[Partition]) -> dict[Partition, int]:
+            asked.append(assigned)
+            return dict.fromkeys(assigned, 0)
+
+        consumer = join(new_group(), topic, on_assigned=on_assigned)
+        read = until_read(consumer, most=7)
+        while len(read) < 60:
+            read += consumer.poll(0.1)
+        again = frozenset(place for place in places(topic) if place.number < 2)
+        consumer.renew(again)
+        assert not consumer.assignment() & again
+        expected = [message for message in read if message.place in again]
+        assert by_place(take(consumer, len(expected))) == by_place(expected)
+        assert asked[-1] == again and consumer.assignment() == places(topic)
 
     def test_everything_is_read_at_least_once_while_members_come_and_go(self, log: EventLog, topic: Topic, join: Join) -> None:
         group, total = new_group(), 600

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from contracts.errors import UnknownName
 from contracts.topics import Topic
-from infra.eventlog.open import open_log
-from infra.eventlog.port import Entry, EventLog, Partition
+from infra.eventlog.port import Entry, EventLog
 from tests.contract.eventlog_acts import (
     Join,
+    by_place,
     commit,
     new_group,
     new_topic,
@@ -32,13 +35,15 @@ class Records:
             log.append(topic.name, numbered(50, keys=20, start=start))
         read = take(join(new_group(), topic), 400)
         by_key: dict[str | None, list[int]] = defaultdict(list)
-        by_place: dict[Partition, list[int]] = defaultdict(list)
         for message in read:
             by_key[message.key].append(int(message.value))
-            by_place[message.place].append(message.offset)
         assert by_key == {f"key-{key}": list(range(key, 400, 20)) for key in range(20)}
-        assert len(by_place) > 1
-        assert all(offsets == list(range(len(offsets))) for offsets in by_place.values())
+        lying = by_place(read)
+        assert len(lying) > 1
+        for place, found in lying.items():
+            offsets = [message.offset for message in found]
+            assert offsets == sorted(set(offsets)) and offsets[0] >= 0
+            assert log.ends(topic.name)[place] == offsets[-1] + 1
 
     def test_carries_any_payload(self, log: EventLog, topic: Topic, join: Join) -> None:
         large = bytes(range(256)) * 800
@@ -57,7 +62,7 @@ class Records:
         for n in range(64):
             log.append(topic.name, [Entry(None, str(n).encode())])
         ends = log.ends(topic.name)
-        assert sum(ends.values()) == 64 and sum(end > 0 for end in ends.values()) > 1
+        assert len(list(log.scan(topic.name))) == 64 and sum(end > 0 for end in ends.values()) > 1
 
     def test_reads_no_more_than_asked_and_waits_no_longer(self, log: EventLog, topic: Topic, join: Join) -> None:
         log.append(topic.name, numbered(50, keys=20))
@@ -70,10 +75,79 @@ class Records:
         assert consumer.poll(0.3) == []
         assert 0.25 < time.monotonic() - started < 3
 
-    def test_a_waiting_poll_sees_what_another_writes(self, url: str, topic: Topic, join: Join) -> None:
+    def test_offset_and_one_is_where_reading_goes_on(self, log: EventLog, topic: Topic) -> None:
+        for start in range(0, 60, 20):
+            log.append(topic.name, numbered(20, keys=10, start=start))
+        for place, lying in by_place(log.scan(topic.name)).items():
+            for at, message in enumerate(lying):
+                resumed = [m for m in log.scan(topic.name, {place: message.offset + 1}) if m.place == place]
+                assert resumed == lying[at + 1 :]
+
+    def test_a_scan_reads_what_was_there_and_moves_nobody(self, log: EventLog, topic: Topic, join: Join) -> None:
+        log.append(topic.name, numbered(700, keys=20))
+        group = new_group()
+        scan = log.scan(topic.name)
+        first = next(scan)
+        log.append(topic.name, numbered(10, start=700))
+        assert sorted(values([first, *scan])) == list(range(700))
+        assert values(log.scan(topic.name, {place: 0 for place in places(topic)})) != []
+        assert list(log.scan(topic.name, log.ends(topic.name))) == []
+        assert log.committed(group, topic.name) == dict.fromkeys(places(topic), 0)
+        assert by_place(take(join(group, topic), 710)) == by_place(log.scan(topic.name))
+
+    def test_a_value_of_any_size_comes_out_as_it_went_in(self, log: EventLog, topic: Topic, join: Join) -> None:
+        sent = [Entry("key", bytes([n % 251]) * size) for n, size in enumerate((0, 262_144, 262_145, 3_000_000))]
+        log.append(topic.name, sent)
+        log.append(topic.name, [Entry("key", b"after")])
+        read = take(join(new_group(), topic), 5)
+        assert [message.value for message in read] == [*(value for _, value in sent), b"after"]
+        assert all(message.fault is None for message in read)
+
+    def test_a_payload_that_is_gone_or_altered_is_the_fault_of_its_message_alone(
+        self, log: EventLog, topic: Topic, join: Join, payloads: Path
+    ) -> None:
+        large = [bytes([n]) * 300_000 for n in range(3)]
+        log.append(topic.name, [Entry("key", value) for value in (large[0], b"small", large[1], large[2])])
+        files = {file.stat().st_size: file for file in payloads.glob("*/*")}
+        assert len(list(payloads.glob("*/*"))) == 3 and len(files) == 1
+        by_digest = {file.name: file for file in payloads.glob("*/*")}
+        by_digest[hashlib.sha256(large[0]).hexdigest()].unlink()
+        by_digest[hashlib.sha256(large[1]).hexdigest()].write_bytes(bytes(300_000))
+        read = take(join(new_group(), topic), 4)
+        assert [message.fault.reason if message.fault else None for message in read] == [
+            *("payload_missing", None, "payload_altered", None)
+        ]
+        assert [message.value for message in read[1::2]] == [b"small", large[2]]
+
+    def test_how_far_a_group_is_behind(self, log: EventLog, topic: Topic, join: Join) -> None:
+        for n in range(6):
+            log.append(topic.name, numbered(1, start=n))
+        group = new_group()
+        assert log.behind(group, topic.name) == 6
+        consumer = join(group, topic)
+        read = take(consumer, 6)
+        commit(consumer, read[:4])
+        assert log.behind(group, topic.name) == 2
+        commit(consumer, read)
+        assert log.behind(group, topic.name) == 0
+
+    def test_positions_pass_what_was_polled(self, log: EventLog, topic: Topic, join: Join) -> None:
+        log.append(topic.name, numbered(60, keys=10))
+        consumer = join(new_group(), topic)
+        read = until_read(consumer, most=7)
+        positions = consumer.positions()
+        for place, found in by_place(read).items():
+            assert found[-1].offset < positions[place]
+        while len(read) < 60:
+            assert any(positions[place] < end for place, end in log.ends(topic.name).items())
+            read += consumer.poll(0.1, 7)
+            positions = consumer.positions()
+        assert positions == log.ends(topic.name)
+
+    def test_a_waiting_poll_sees_what_another_writes(self, another: Callable[[], EventLog], topic: Topic, join: Join) -> None:
         consumer = join(new_group(), topic)
         until(lambda read: consumer.assignment() == places(topic), [consumer])
-        other = open_log(url)
+        other = another()
         timer = threading.Timer(0.3, other.append, (topic.name, numbered(1)))
         timer.start()
         started = time.monotonic()
@@ -87,15 +161,14 @@ class Records:
         assert log.ends(topic.name) == log.committed(group, topic.name) == dict.fromkeys(places(topic), 0)
         log.append(topic.name, numbered(60, keys=10))
         ends = log.ends(topic.name)
-        assert sum(ends.values()) == 60
         consumer = join(group, topic)
         commit(consumer, take(consumer, 60))
         assert log.committed(group, topic.name) == ends
         assert log.committed(new_group(), topic.name) == dict.fromkeys(places(topic), 0)
 
-    def test_ensure_may_be_repeated_and_raced(self, url: str, log: EventLog) -> None:
+    def test_ensure_may_be_repeated_and_raced(self, another: Callable[[], EventLog], log: EventLog) -> None:
         topics = [new_topic(), new_topic(partitions=2)]
-        logs = [open_log(url) for _ in range(3)]
+        logs = [another() for _ in range(3)]
         failures: list[Exception] = []
 
         def ensure(own: EventLog) -> None:
@@ -115,7 +188,7 @@ class Records:
             own.close()
         assert failures == []
         assert [len(log.ends(topic.name)) for topic in topics] == [4, 2]
-        assert sum(log.ends(topics[0].name).values()) == 3
+        assert len(list(log.scan(topics[0].name))) == 3
 
     def test_threads_append_side_by_side(self, log: EventLog, topic: Topic, join: Join) -> None:
         def write(start: int) -> None:

@@ -5,12 +5,13 @@ Topics and groups get fresh names, so the log may be shared with other tests and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from contracts.topics import Topic
-from infra.eventlog.open import open_log
+from infra.eventlog.open import open_log_at
 from infra.eventlog.port import Consumer, EventLog, OnAssigned
 from tests.contract.eventlog_acts import (
     Join,
@@ -22,8 +23,17 @@ from tests.contract.eventlog_records import Records
 
 class EventLogSuite(Records, Groups):
     @pytest.fixture
-    def log(self, url: str) -> Iterator[EventLog]:
-        log = open_log(url)
+    def payloads(self, tmp_path: Path) -> Path:
+        return tmp_path / "payloads"
+
+    @pytest.fixture
+    def another(self, url: str, payloads: Path) -> Callable[[], EventLog]:
+        """The same log, as another process would open it."""
+        return lambda: open_log_at(url, payloads)
+
+    @pytest.fixture
+    def log(self, another: Callable[[], EventLog]) -> Iterator[EventLog]:
+        log = another()
         yield log
         log.close()
 

@@ -1,6 +1,6 @@
 """A group member in a process of its own, which a test can kill.
 
-Run as `python member.py URL GROUP TOPIC`, it polls for ever and prints how many partitions it has whenever that changes.
+Run as `python member.py URL PAYLOADS GROUP TOPIC`, it polls for ever and prints how many partitions it has whenever that changes.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-from infra.eventlog.open import open_log
+from infra.eventlog.open import open_log_at
 
 
 class KillableMember:
@@ -30,9 +31,9 @@ class KillableMember:
 
 
 @contextmanager
-def killable_member(url: str, group: str, topic: str) -> Iterator[KillableMember]:
+def killable_member(url: str, payloads: Path, group: str, topic: str) -> Iterator[KillableMember]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.contract.member", url, group, topic], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "tests.contract.member", url, str(payloads), group, topic], stdout=subprocess.PIPE, text=True
     )
     try:
         yield KillableMember(process)
@@ -43,8 +44,8 @@ def killable_member(url: str, group: str, topic: str) -> Iterator[KillableMember
             process.stdout.close()
 
 
-def main(url: str, group: str, topic: str) -> None:
-    consumer = open_log(url).consumer(group, [topic])
+def main(url: str, payloads: str, group: str, topic: str) -> None:
+    consumer = open_log_at(url, Path(payloads)).consumer(group, [topic])
     had = 0
     while True:
         consumer.poll(0.1)

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from infra.eventlog.open import open_log
+from infra.settings import Settings
 from tests.contract.eventlog_acts import new_topic
 from tests.integration.postgres import Postgres, find_binaries
 
@@ -111,7 +112,7 @@ def postgres_url(postgres: Postgres) -> str:
 
 def _warm_up(bootstrap: str) -> None:
     """A new broker makes its table of groups when first asked for one; that belongs to the start, not to the first test."""
-    log = open_log(f"kafka://{bootstrap}")
+    log = open_log(Settings(log_url=f"kafka://{bootstrap}"))
     topic = new_topic(partitions=1)
     log.ensure([topic])
     log.committed("warm-up", topic.name)

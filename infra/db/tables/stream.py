@@ -6,13 +6,25 @@ from sqlmodel import BigInteger, Field, SQLModel
 
 
 class OffsetRow(SQLModel, table=True):
-    """Where a group goes on reading. Advanced by compare-and-set in the transaction of the effects, so a zombie writes nothing."""
+    """Where a group goes on reading, advanced in the transaction of the effects. Whoever is assigned the partition raises
+    `generation`, and only the newest writes: a zombie writes nothing."""
 
     __tablename__ = "stream_offsets"
     consumer_group: str = Field(primary_key=True)
     topic: str = Field(primary_key=True)
     partition_number: int = Field(primary_key=True)
     next_offset: int = Field(sa_type=BigInteger)
+    generation: int = Field(default=0, sa_type=BigInteger)
+
+
+class RetriedRow(SQLModel, table=True):
+    """A dead letter that was put back on its topic: never twice."""
+
+    __tablename__ = "stream_retried"
+    topic: str = Field(primary_key=True)
+    partition_number: int = Field(primary_key=True)
+    record_offset: int = Field(sa_type=BigInteger, primary_key=True)
+    at_ms: int = Field(sa_type=BigInteger)
 
 
 class OutboxRow(SQLModel, table=True):

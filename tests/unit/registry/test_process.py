@@ -19,7 +19,7 @@ from contracts.checkpoint import Checkpoint, EvalReport
 from contracts.record import Record
 from contracts.rollout import Rollout
 from contracts.topics import CHECKPOINTS, EVALUATIONS, ROLLOUTS, Topic
-from infra.eventlog.open import open_log
+from infra.eventlog.open import open_log_at
 from infra.eventlog.port import Entry, EventLog
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -77,7 +77,7 @@ def test_from_topics_to_rollouts_over_a_kill(
     checkpoint_of: Callable[..., Checkpoint],
     report_of: Callable[..., EvalReport],
 ) -> None:
-    log = open_log(f"sqlite:///{tmp_path / 'log.db'}")
+    log = open_log_at(f"sqlite:///{tmp_path / 'log.db'}", tmp_path / "payloads")
     log.ensure([CHECKPOINTS, EVALUATIONS, ROLLOUTS])
     heard = log.consumer("listener", [ROLLOUTS.name])
     routed: list[Rollout] = []

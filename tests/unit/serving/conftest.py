@@ -155,7 +155,7 @@ class Deployment:
             port = free.getsockname()[1]
         self.settings = Settings(home=home, policies=home / "policies", port_base=port)
         self.database = open_db(self.settings.database)
-        self.log = open_log(self.settings.event_log)
+        self.log = open_log(self.settings)
         self.url = f"http://127.0.0.1:{port}"
         self.http = httpx.Client(base_url=self.url, verify=False)
         self.stop = threading.Event()
@@ -224,7 +224,7 @@ class Deployment:
 
     def again(self) -> Deployment:
         """The same folder and port after a restart."""
-        self.log = open_log(self.settings.event_log)
+        self.log = open_log(self.settings)
         self.stop.clear()
         self._thread = threading.Thread(target=answer, args=(self.settings, self.stop), daemon=True)
         self.start()

@@ -156,7 +156,7 @@ def test_doctor_tells_problem_and_mend_and_counts_them(tmp_path, free_port):
 
 def test_doctor_tells_how_far_behind_a_consumer_is(tmp_path):
     settings = Settings(home=tmp_path)
-    log = open_log(settings.event_log)
+    log = open_log(settings)
     log.ensure([TURNS])
     log.append("turns", [Entry("k", b"{}")] * 5)
     (place,) = (place for place, end in log.ends("turns").items() if end)

@@ -9,21 +9,19 @@ from pathlib import Path
 import pytest
 
 from contracts.errors import Retry, StartError
-from infra.eventlog.embedded import EmbeddedLog
-from infra.eventlog.open import open_log
+from infra.eventlog.open import open_log, open_log_at
+from infra.settings import Settings
 
 
 def test_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for url, file in ((f"sqlite:///{tmp_path}/deep/log.db", "deep/log.db"), ("sqlite:///near.db", "near.db")):
-        log = open_log(url)
-        assert isinstance(log, EmbeddedLog)
-        log.close()
+        open_log(Settings(home=tmp_path, log_url=url)).close()
         assert (tmp_path / file).is_file()
 
 
 def test_a_broker_that_is_not_there_is_a_retry_that_names_each_address() -> None:
-    log = open_log("kafka://127.0.0.1:1,127.0.0.1:2")
+    log = open_log_at("kafka://127.0.0.1:1,127.0.0.1:2", Path("payloads"))
     with pytest.raises(Retry, match=r"127\.0\.0\.1:1: Connection refused; 127\.0\.0\.1:2: Connection refused"):
         log.ends("events")
     log.close()
@@ -45,11 +43,12 @@ def test_a_broker_that_is_not_there_is_a_retry_that_names_each_address() -> None
 )
 def test_anything_else_says_what_was_expected(url: str) -> None:
     with pytest.raises(StartError, match="expected sqlite:///path/to/file or kafka://host:port"):
-        open_log(url)
+        open_log(Settings(log_url=url or "?"))
 
 
 def test_who_opens_a_file_does_not_load_kafka(tmp_path: Path) -> None:
-    opening = f"open_log('sqlite:///{tmp_path}/log.db')"
-    code = f"import sys; from infra.eventlog.open import open_log; {opening}; print('kafka' in sys.modules)"
+    opening = f"open_log_at('sqlite:///{tmp_path}/log.db', Path({str(tmp_path)!r}))"
+    imports = "import sys; from pathlib import Path; from infra.eventlog.open import open_log_at"
+    code = f"{imports}; {opening}; print('kafka' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout == "False\n"
