@@ -1,7 +1,8 @@
 """One request from its route to its answer, captured on the way out.
 
 Enters: a checked request. Leaves: an `Answered`; with consent, a `Turn` that is durable before this returns. What can go
-wrong: `Refused` in OpenAI's shape. Nobody's text is logged, and without consent nothing but a count is kept.
+wrong: `Refused` in OpenAI's shape. Nobody's text is logged, and without consent nothing but a count is kept: the turn id says
+so (`contracts.ids`).
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from contracts.errors import Retry
-from contracts.ids import new_episode_id, subject_hash
+from contracts.ids import new_episode_id
 from contracts.policy import Policy
 from contracts.turn import Sampling, Turn, VersionSpan
 from infra.clock import Clock
 from serving.capture import Capture
+from serving.consent import People, Person
 from serving.counts import Counts
 from serving.engines.port import Answer, BadPrompt, BrokenModel, Busy, Engine, Message, NotLoaded, Request
 from serving.openai import Caller, Refused, invalid, unavailable
@@ -58,7 +60,7 @@ class Running:
     call: Call
     turn_id: str
     episode_id: str
-    subject: str
+    person: Person
     route: Route
     prompt_ids: tuple[int, ...]
     future: Future[Answer]
@@ -82,7 +84,7 @@ class Desk:
         served: Mapping[str, Served],
         capture: Capture,
         counts: Counts,
-        subject_key: bytes,
+        people: People,
         clock: Clock,
         load_s: float,
         answer_s: float,
@@ -90,7 +92,7 @@ class Desk:
         self.served = served
         self._capture = capture
         self._counts = counts
-        self._subject_key = subject_key
+        self._people = people
         self._clock = clock
         self._load_s = load_s
         self._answer_s = answer_s
@@ -107,11 +109,10 @@ class Desk:
         caller, served = call.caller, call.served
         started_at, started_s = self._clock(), time.perf_counter()
         episode_id = caller.episode_id or new_episode_id()
-        # Without a subject each episode stands for itself.
-        subject = subject_hash(self._subject_key, caller.subject if caller.subject is not None else f"episode {episode_id}")
+        person = self._people.meet(caller.subject, episode_id, caller.consent)
         abort = threading.Event()
         for _ in range(_ROUTES):
-            route = await self._route(call, subject, episode_id)
+            route = await self._route(call, person.subject, episode_id)
             try:
                 prompt_ids = _encode(served.engine, route.version, call.prompt)
                 future = served.engine.generate(Request(route.version, prompt_ids, call.sampling, call.stop, on_token, abort))
@@ -122,8 +123,8 @@ class Desk:
             except Busy as error:
                 raise Refused(429, str(error), "rate_limit_error", None, "busy") from error
             served.swap.use(route.version)
-            turn = self._capture.next_turn_id(episode_id)
-            return Running(call, turn, episode_id, subject, route, prompt_ids, future, abort, started_at, started_s)
+            turn = self._capture.next_turn_id(episode_id, person.consents)
+            return Running(call, turn, episode_id, person, route, prompt_ids, future, abort, started_at, started_s)
         raise unavailable("the version was freed while it was asked; try again", "version_gone")
 
     async def finish(self, running: Running) -> Answered:
@@ -168,10 +169,10 @@ class Desk:
         if running.route.arm == "pinned":
             self._counts.add(policy, "turns_pinned")
             return False
-        if not call.caller.consent:
+        if not running.person.consents:
             self._counts.add(policy, "turns_without_consent")
             return False
-        return await self._capture.store(_turn(running, answer))
+        return await self._capture.store(_turn(running, answer), lambda: _said(running, answer))
 
 
 def _encode(engine: Engine, version: str, prompt: Prompt) -> tuple[int, ...]:
@@ -181,6 +182,17 @@ def _encode(engine: Engine, version: str, prompt: Prompt) -> tuple[int, ...]:
     if lines:
         return tuple(engine.encode_chat(version, lines))
     return tuple(token for token in prompt if isinstance(token, int))
+
+
+def _said(running: Running, answer: Answer) -> str:
+    """Prompt and answer as text, in which the capture looks for secrets."""
+    prompt = running.call.prompt
+    if isinstance(prompt, str):
+        return f"{prompt}{answer.text}"
+    lines = [line.content for line in prompt if isinstance(line, Message)]
+    if not lines:
+        lines = [running.call.served.engine.decode(running.route.version, running.prompt_ids)]
+    return "\n".join([*lines, answer.text])
 
 
 def _is_chat(prompt: Prompt) -> bool:
@@ -198,7 +210,7 @@ def _turn(running: Running, answer: Answer) -> Turn:
         episode_id=running.episode_id,
         parent_turn_id=call.caller.parent_turn_id,
         policy=call.served.policy.name,
-        subject=running.subject,
+        subject=running.person.subject,
         consent=True,
         role=call.caller.role,
         group_key=call.caller.group_key,

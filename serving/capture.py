@@ -26,6 +26,9 @@ from serving.counts import Counts
 
 logger = logging.getLogger(__name__)
 
+NOT_SEARCHED = "not-searched"
+"""In place of a kind of secret: nobody could look, so there may be one."""
+
 
 class Capture:
     def __init__(self, log: EventLog, spool: Spool, boot: int, counts: Counts, gather_ms: float) -> None:
@@ -41,9 +44,9 @@ class Capture:
     async def store(self, turn: Turn, said: Callable[[], str]) -> bool:
         """Returns when the turn is safe; False when it could be written nowhere. `said`: prompt and answer as text."""
         try:
-            await self._appender.store(lambda: [Entry(turn.episode_id, _marked(turn, said()).encode())])
+            await self._appender.store(lambda: [Entry(turn.episode_id, self._marked(turn, said).encode())])
         except Exception as error:  # whatever it is, it must not cost the person the answer
-            logger.error("a turn of %s could be written nowhere: %s", turn.policy, error)
+            logger.error("a turn of %s could be written nowhere: %s", turn.policy, type(error).__name__)
             self._counts.add(turn.policy, "turns_lost")
             return False
         self._counts.add(turn.policy, "turns_captured")
@@ -56,7 +59,13 @@ class Capture:
     def close(self) -> None:
         self._appender.close()
 
-
-def _marked(turn: Turn, said: str) -> Turn:
-    found = kinds(said)
-    return turn.model_copy(update={"secrets": found}) if found else turn
+    def _marked(self, turn: Turn, said: Callable[[], str]) -> Turn:
+        try:
+            found = kinds(said())
+        except Exception as error:  # an engine that freed the version, or a plugin; its message may quote the text
+            logger.error("a turn of %s could not be searched for secrets: %s", turn.policy, type(error).__name__)
+            found = (NOT_SEARCHED,)
+        if not found:
+            return turn
+        self._counts.add(turn.policy, "turns_with_secrets")
+        return turn.model_copy(update={"secrets": found})

@@ -24,5 +24,6 @@ class ServingConfig(BaseSettings):
     flush_seconds: Annotated[float, Field(gt=0, le=60, description="between writes of counters, spooled turns, replica states")] = (
         1.0
     )
+    people_seconds: Annotated[float, Field(gt=0, le=60, description="between looks for who opted out, and for new keys")] = 2.0
     episodes: Annotated[int, Field(ge=1, le=10_000_000, description="of which the arm is remembered, per policy")] = 20_000
     max_body_kb: Annotated[int, Field(ge=1, le=65_536, description="kilobytes of a request")] = 4096
