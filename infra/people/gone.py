@@ -1,7 +1,8 @@
 """Rows go, counts stay: what became of an event is known after its row is gone, and its id still counts once.
 
-Enters: rows of outcomes and refusals that are to go. Leaves: counters `gone.joined`, `gone.late`, `gone.refused.<reason>`, and a
-digest of each id, all in the caller's transaction. Nothing of an event but 16 bytes of a digest is left.
+Enters: rows of outcomes and refusals that are to go. Leaves: numbers for the counters `gone.joined`, `gone.late`,
+`gone.refused.<reason>`, which the caller adds last in the same transaction (`infra.db.counters`), and a digest of each id.
+Nothing of an event but 16 bytes of a digest is left.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from sqlalchemy import delete
 from sqlmodel import Session, col, select
 
 from contracts.states import Disposition
-from infra.db.counters import count
 from infra.db.insert import insert_new
 from infra.db.tables.ingest import OutcomeRow, RefusalRow
 from infra.db.tables.people import GoneEventRow
@@ -23,6 +23,9 @@ GONE = "gone."
 SUBJECT_DELETED = "subject_deleted"
 NOBODY = "-"
 """In place of a policy, for events that named none."""
+
+Tally = Counter[tuple[str, str]]
+"""Numbers by (policy, counter)."""
 
 _AT_ONCE = 500
 
@@ -38,18 +41,15 @@ def counter_of(disposition: str, reason: str | None) -> str:
     return f"{GONE}{Disposition.REFUSED}.{reason or SUBJECT_DELETED}"
 
 
-def remember(session: Session, events: Mapping[str, tuple[str, str]], now_ms: int) -> int:
+def remember(session: Session, events: Mapping[str, tuple[str, str]], tally: Tally, now_ms: int) -> int:
     """Count events (id to policy and counter) that have no row, each once however often this is repeated; answers how many."""
-    if not events:
-        return 0
     by_digest = {digest(event_id): place for event_id, place in events.items()}
     new = insert_new(session, GoneEventRow, [GoneEventRow(digest=one, refused_as=None, gone_ms=now_ms) for one in by_digest])
-    for (policy, name), number in sorted(Counter(by_digest[one] for one in new).items()):
-        count(session, policy, name, number)
+    tally.update(by_digest[one] for one in new)
     return len(new)
 
 
-def retire_outcomes(session: Session, event_ids: Collection[str], now_ms: int) -> int:
+def retire_outcomes(session: Session, event_ids: Collection[str], tally: Tally, now_ms: int) -> int:
     """Let rows of outcomes go; a refusal of the same id goes with them, since it is not what became of the event."""
     gone = 0
     for some in _chunks(event_ids):
@@ -58,12 +58,12 @@ def retire_outcomes(session: Session, event_ids: Collection[str], now_ms: int) -
             .where(col(OutcomeRow.event_id).in_(some))
             .returning(OutcomeRow.event_id, OutcomeRow.policy, OutcomeRow.disposition, OutcomeRow.reason)  # type: ignore[arg-type]
         ).all()
-        gone += remember(session, {event: (policy, counter_of(fate, why)) for event, policy, fate, why in rows}, now_ms)
+        gone += remember(session, {event: (policy, counter_of(fate, why)) for event, policy, fate, why in rows}, tally, now_ms)
         session.execute(delete(RefusalRow).where(col(RefusalRow.event_id).in_(some)))
     return gone
 
 
-def retire_refusals(session: Session, refusal_ids: Collection[str], now_ms: int) -> int:
+def retire_refusals(session: Session, refusal_ids: Collection[str], tally: Tally, now_ms: int) -> int:
     """Let rows of refusals go. Where the event came again, mended, what became of it then counts, not this."""
     gone = 0
     for some in _chunks(refusal_ids):
@@ -76,18 +76,18 @@ def retire_refusals(session: Session, refusal_ids: Collection[str], now_ms: int)
         mended = set(session.exec(select(OutcomeRow.event_id).where(col(OutcomeRow.event_id).in_(known))).all())
         left = {digest(refusal): (policy or NOBODY, why) for refusal, event, policy, why in rows if event not in mended}
         entries = [GoneEventRow(digest=one, refused_as=f"{policy} {why}", gone_ms=now_ms) for one, (policy, why) in left.items()]
-        for one in insert_new(session, GoneEventRow, entries) if entries else ():
+        for one in insert_new(session, GoneEventRow, entries):
             policy, why = left[one]
-            count(session, policy, counter_of(Disposition.REFUSED, why))
+            tally[policy, counter_of(Disposition.REFUSED, why)] += 1
         gone += len(rows)
     return gone
 
 
-def take_back(session: Session, rows: Iterable[GoneEventRow]) -> None:
+def take_back(session: Session, rows: Iterable[GoneEventRow], tally: Tally) -> None:
     """Refusals whose event came again after all, mended: it is that event's fate that counts from now on."""
     for row in rows:
         policy, _, why = (row.refused_as or "").partition(" ")
-        count(session, policy, counter_of(Disposition.REFUSED, why), -1)
+        tally[policy, counter_of(Disposition.REFUSED, why)] -= 1
         session.delete(row)
 
 

@@ -1,16 +1,15 @@
 """What must not come back: the joiner asks here before it keeps anything.
 
-Enters: a batch of turns, outcomes and refusals, in the joiner's transaction. Leaves: those that may be kept. Left out, each
+Enters: a batch of turns, outcomes and refusals by id, in the joiner's transaction. Leaves: the ids that must be left out, each
 counted once: an event whose row is gone (a repeat), and whatever is about a deleted person from before the deletion
-(`subject_deleted`), however late it comes or however often the log is read again. A turn that a person makes after their
+(`subject_deleted`), however late it comes and however often the log is read again. A turn that a person makes after their
 deletion is theirs to make: it is kept, unless they opted out as well.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlmodel import Session, col, select
@@ -19,125 +18,121 @@ from contracts.outcome import Outcome, Refusal
 from contracts.states import Disposition
 from contracts.turn import Turn
 from infra.clock import to_ms
-from infra.db.counters import count
 from infra.db.insert import insert_new
 from infra.db.tables.ingest import OutcomeRow, TurnRow
 from infra.db.tables.people import DeletedSubjectRow, ErasedRow, GoneEventRow
 from infra.people import gate
-from infra.people.gone import SUBJECT_DELETED, counter_of, digest, remember, retire_outcomes, take_back
+from infra.people.gone import SUBJECT_DELETED, Tally, counter_of, digest, remember, retire_outcomes, take_back
 
 
 @dataclass(frozen=True)
-class Screened:
-    turns: list[Turn]
-    outcomes: list[Outcome]
-    refusals: list[Refusal]
+class LeftOut:
+    turns: set[str] = field(default_factory=set)
+    outcomes: set[str] = field(default_factory=set)
+    refusals: set[str] = field(default_factory=set)
 
 
 def screen(
-    session: Session, turns: Sequence[Turn], outcomes: Sequence[Outcome], refusals: Sequence[Refusal], now_ms: int
-) -> Screened:
+    session: Session,
+    turns: Mapping[str, Turn],
+    outcomes: Mapping[str, Outcome],
+    refusals: Mapping[str, Refusal],
+    tally: Tally,
+    now_ms: int,
+) -> LeftOut:
     gate.come_through(session)
-    kept, news = _not_gone(session, outcomes, refusals)
-    if not _any(session, DeletedSubjectRow.subject):
-        return Screened(list(turns), kept, news)
-    allowed = _of_nobody_deleted(session, turns, now_ms)
-    return Screened(allowed, _about_nobody_deleted(session, kept, {turn.episode_id for turn in allowed}, now_ms), news)
+    out = _gone(session, outcomes, refusals, tally)
+    if _any(session, DeletedSubjectRow.subject):
+        out.turns.update(_of_the_deleted(session, turns, tally, now_ms))
+        told = {name: outcome for name, outcome in outcomes.items() if name not in out.outcomes}
+        continued = {turn.episode_id for name, turn in turns.items() if name not in out.turns}
+        out.outcomes.update(_about_the_deleted(session, told, continued, tally, now_ms))
+    return out
 
 
-def _not_gone(session: Session, outcomes: Sequence[Outcome], refusals: Sequence[Refusal]) -> tuple[list[Outcome], list[Refusal]]:
-    digests = {digest(o.event_id) for o in outcomes} | {digest(r.refusal_id) for r in refusals}
+def _gone(session: Session, outcomes: Mapping[str, Outcome], refusals: Mapping[str, Refusal], tally: Tally) -> LeftOut:
+    out = LeftOut()
+    digests = {digest(name) for name in (*outcomes, *refusals)}
     if not digests or not _any(session, GoneEventRow.digest):
-        return list(outcomes), list(refusals)
+        return out
     gone = {row.digest: row for row in session.exec(select(GoneEventRow).where(col(GoneEventRow.digest).in_(digests))).all()}
-    if not gone:
-        return list(outcomes), list(refusals)
-    kept, mended = [], {}
-    repeated: Counter[str] = Counter()
-    for outcome in outcomes:
-        row = gone.get(digest(outcome.event_id))
+    mended = []
+    for name, outcome in outcomes.items():
+        row = gone.get(digest(name))
         if row is not None and row.refused_as is None:
-            repeated[outcome.policy] += 1
-            continue
-        if row is not None:
-            mended[row.digest] = row
-        kept.append(outcome)
-    take_back(session, mended.values())
-    for policy, number in sorted(repeated.items()):
-        count(session, policy, "repeated_events", number)
-    return kept, [refusal for refusal in refusals if digest(refusal.refusal_id) not in gone]
+            out.outcomes.add(name)
+            tally[outcome.policy, "repeated_events"] += 1
+        elif row is not None:
+            mended.append(row)
+    take_back(session, mended, tally)
+    out.refusals.update(name for name in refusals if digest(name) in gone)
+    return out
 
 
-def _of_nobody_deleted(session: Session, turns: Sequence[Turn], now_ms: int) -> list[Turn]:
-    if not turns:
-        return []
-    subjects = {turn.subject for turn in turns}
-    deleted = {
-        row.subject: row
-        for row in session.exec(select(DeletedSubjectRow).where(col(DeletedSubjectRow.subject).in_(subjects))).all()
-    }
-    erased = _erased(session, {turn.turn_id for turn in turns})
-    allowed: list[Turn] = []
-    refused: dict[bytes, tuple[Turn, str]] = {}
-    for turn in turns:
-        row, one = deleted.get(turn.subject), digest(turn.turn_id)
+def _of_the_deleted(session: Session, turns: Mapping[str, Turn], tally: Tally, now_ms: int) -> set[str]:
+    query = select(DeletedSubjectRow).where(col(DeletedSubjectRow.subject).in_({turn.subject for turn in turns.values()}))
+    deleted = {row.subject: row for row in session.exec(query).all()}
+    erased = _erased(session, turns)
+    late: dict[str, str] = {}
+    for name, turn in turns.items():
+        row, mark = deleted.get(turn.subject), erased.get(digest(name))
         if row is not None and to_ms(turn.started_at) <= row.deleted_ms:
-            refused[one] = (turn, row.deletion_id)
-        elif one in erased:
-            refused[one] = (turn, erased[one].deletion_id)
-        else:
-            allowed.append(turn)
-    if refused:
-        _erase_late(session, refused, now_ms)
-    return allowed
+            late[name] = row.deletion_id
+        elif mark is not None:
+            late[name] = mark.deletion_id
+    if late:
+        _erase_late(session, {name: turns[name] for name in late}, late, tally, now_ms)
+    return set(late)
 
 
-def _erase_late(session: Session, refused: dict[bytes, tuple[Turn, str]], now_ms: int) -> None:
+def _erase_late(session: Session, turns: Mapping[str, Turn], deletions: Mapping[str, str], tally: Tally, now_ms: int) -> None:
     """Turns that came after their person was deleted: their ids are remembered as erased, and what waited for them goes."""
-    rows = [ErasedRow(digest=one, deletion_id=deletion, deleted_ms=now_ms) for one, (_, deletion) in refused.items()]
-    new = insert_new(session, ErasedRow, rows)
-    for policy, number in sorted(Counter(refused[one][0].policy for one in new).items()):
-        count(session, policy, f"turns_{SUBJECT_DELETED}", number)
-    episodes = {turn.episode_id: deletion for turn, deletion in refused.values()}
-    marks = [ErasedRow(digest=digest(name), deletion_id=deletion, deleted_ms=now_ms) for name, deletion in episodes.items()]
-    insert_new(session, ErasedRow, marks)
+    by_digest = {digest(name): name for name in turns}
+    new = insert_new(session, ErasedRow, [_mark(name, deletions[name], now_ms) for name in turns])
+    tally.update((turns[by_digest[one]].policy, f"turns_{SUBJECT_DELETED}") for one in new)
+    episodes = {turn.episode_id: deletions[name] for name, turn in turns.items()}
+    insert_new(session, ErasedRow, [_mark(episode, deletion, now_ms) for episode, deletion in episodes.items()])
     waiting = session.exec(
         select(OutcomeRow).where(
-            col(OutcomeRow.episode_id).in_(episodes), col(OutcomeRow.disposition).in_((Disposition.WAITING, Disposition.REFUSED))
+            col(OutcomeRow.episode_id).in_(list(episodes)),
+            col(OutcomeRow.disposition).in_((Disposition.WAITING, Disposition.REFUSED)),
         )
     ).all()
-    turn_ids = {turn.turn_id for turn, _ in refused.values()}
-    lost = [row for row in waiting if Outcome.decode(row.body).turn_id in turn_ids | {None}]
+    lost = [row for row in waiting if row.turn_id is None or row.turn_id in turns]
     for row in lost:
-        # What was refused as an orphan keeps that reason; what still waited is refused now.
-        row.reason = row.reason if row.disposition == Disposition.REFUSED else SUBJECT_DELETED
-        session.add(row)
+        if row.disposition == Disposition.WAITING:  # what was refused as an orphan keeps that reason
+            row.reason = SUBJECT_DELETED
+            session.add(row)
     session.flush()
-    retire_outcomes(session, [row.event_id for row in lost], now_ms)
+    retire_outcomes(session, [row.event_id for row in lost], tally, now_ms)
 
 
-def _about_nobody_deleted(session: Session, outcomes: Sequence[Outcome], continued: set[str], now_ms: int) -> list[Outcome]:
+def _about_the_deleted(
+    session: Session, outcomes: Mapping[str, Outcome], continued: set[str], tally: Tally, now_ms: int
+) -> set[str]:
     """What names an erased turn is refused. What names only the episode is, unless the person went on in it afterwards."""
-    erased = _erased(session, {o.turn_id for o in outcomes if o.turn_id} | {o.episode_id for o in outcomes})
+    erased = _erased(session, {told.turn_id if told.turn_id is not None else told.episode_id for told in outcomes.values()})
     if not erased:
-        return list(outcomes)
-    open_ended = {o.episode_id for o in outcomes if o.turn_id is None and digest(o.episode_id) in erased}
+        return set()
+    open_ended = {told.episode_id for told in outcomes.values() if told.turn_id is None and digest(told.episode_id) in erased}
     alive = continued | set(session.exec(select(TurnRow.episode_id).where(col(TurnRow.episode_id).in_(open_ended))).all())
-    allowed: list[Outcome] = []
     refused: dict[str, tuple[str, str]] = {}
-    for outcome in outcomes:
-        row = erased.get(digest(outcome.turn_id if outcome.turn_id is not None else outcome.episode_id))
-        if row is None or (outcome.turn_id is None and outcome.episode_id in alive and to_ms(outcome.received_at) > row.deleted_ms):
-            allowed.append(outcome)
-        else:
-            refused[outcome.event_id] = (outcome.policy, counter_of(Disposition.REFUSED, SUBJECT_DELETED))
-    remember(session, refused, now_ms)
-    return allowed
+    for name, told in outcomes.items():
+        mark = erased.get(digest(told.turn_id if told.turn_id is not None else told.episode_id))
+        goes_on = mark is not None and told.turn_id is None and told.episode_id in alive
+        if mark is not None and not (goes_on and to_ms(told.received_at) > mark.deleted_ms):
+            refused[name] = (told.policy, counter_of(Disposition.REFUSED, SUBJECT_DELETED))
+    remember(session, refused, tally, now_ms)
+    return set(refused)
 
 
 def _erased(session: Session, names: Collection[str]) -> dict[bytes, ErasedRow]:
     digests = {digest(name) for name in names}
     return {row.digest: row for row in session.exec(select(ErasedRow).where(col(ErasedRow.digest).in_(digests))).all()}
+
+
+def _mark(name: str, deletion_id: str, now_ms: int) -> ErasedRow:
+    return ErasedRow(digest=digest(name), deletion_id=deletion_id, deleted_ms=now_ms)
 
 
 def _any(session: Session, column: Any) -> bool:
