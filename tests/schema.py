@@ -51,5 +51,4 @@ def shape(engine: Engine) -> dict[str, Any]:
 
 
 def _where(index: Any) -> str:
-    options = index.get("dialect_options", {})
-    return str(options.get("postgresql_where") or options.get("sqlite_where") or "")
+    return " ".join(str(value) for name, value in index.get("dialect_options", {}).items() if name.endswith("_where"))

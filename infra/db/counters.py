@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlmodel import Session
 
 from infra.db.tables.stream import CounterRow
 
-_INSERT = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+_INSERT: dict[str, Callable[..., Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 def count(session: Session, policy: str, name: str, number: int = 1) -> None:

@@ -4,30 +4,32 @@ Enters: batches of `Turn`, `Outcome` and `Refusal`. Leaves: rows, and an `Episod
 an event id counts once; an outcome waits for the turn it names; an episode closes when a client says so or after a quiet
 window; later news makes a new revision until the episode has been trained on, and is kept and counted as late after that; an
 outcome whose turn never comes is refused after the orphan window, and joined after all if the turn comes even later.
+
+Windows are windows of event time, as far as everything is known: how far that is, the log says for each partition. Nothing is kept
+here from one batch to the next.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from contracts.outcome import Outcome, Refusal
 from contracts.policy import Policy
-from contracts.states import EPISODE_NEXT, OUTCOME_NEXT, Disposition, EpisodeState, move
-from contracts.turn import Turn
 from infra.clock import Clock, to_ms
-from infra.db.counters import count
-from infra.db.engine import writing
-from infra.db.insert import insert_new
-from infra.db.query import Engine, Session, select
-from infra.db.tables.ingest import EpisodeRow, OutcomeRow, RefusalRow, TurnRow
+from infra.db.counters import count_all
+from infra.db.query import Engine, Session
+from infra.eventlog.port import Partition
 from infra.stream import Delivery
-from ingest.join.gather import Gathered, gather
+from ingest.join import quiet
+from ingest.join.admit import admit
+from ingest.join.batch import ToldTurn, sort_out
+from ingest.join.keep import begin_episodes, keep_refusals, keep_turns
+from ingest.join.life import Life, lock, store
 from ingest.join.publish import publish
+from ingest.join.settle import Tally, join_new, join_waiting
+from ingest.join.whole import AtHand
 
 GROUP = "joiner"
-_AT_ONCE = 500
-_NO_TURN = "no_turn"
 
 
 class Joiner:
@@ -38,146 +40,52 @@ class Joiner:
         self._clock = clock
 
     def apply(self, session: Session, deliveries: Sequence[Delivery]) -> None:
-        turns = [d.record for d in deliveries if isinstance(d.record, Turn)]
-        outcomes = [d.record for d in deliveries if isinstance(d.record, Outcome)]
-        refusals = [d.record for d in deliveries if isinstance(d.record, Refusal)]
+        """Rows are locked in one order by everybody: refusals, turns, episodes, outcomes, counters, each by id."""
+        batch = sort_out(deliveries)
+        tally: Tally = Counter({(policy, "repeated_events"): number for policy, number in batch.repeats.items()})
         now_ms = to_ms(self._clock())
-        _keep_refusals(session, refusals)
-        _keep_turns(session, turns, now_ms)
-        _keep_outcomes(session, outcomes)
-        touched = {turn.episode_id for turn in turns} | {outcome.episode_id for outcome in outcomes}
-        for gathered in gather(session, touched):
-            self._settle(session, gathered, now_ms)
+        admit(session, batch, tally, now_ms)
+        keep_refusals(session, batch.refusals.values())
+        turns = batch.turns
+        new_turns = keep_turns(session, turns.values(), now_ms)
+        lives = _lives(session, batch.episodes(), turns.values())
+        grown = _grow(lives, [turns[turn_id] for turn_id in new_turns], tally)
+        joined = join_new(session, lives, batch.outcomes, tally)
+        join_waiting(session, grown, tally)
+        self._settle(session, lives, AtHand({turn_id: turns[turn_id].turn for turn_id in new_turns}, joined))
+        count_all(session, tally)
 
-    def close_quiet(self, engine: Engine) -> int:
-        """Close episodes without news for their policy's quiet window, refuse orphans; answers how many episodes closed."""
-        now_ms = to_ms(self._clock())
-        closed = 0
-        for policy in self._policies.values():
-            quiet_since = now_ms - int(policy.quiet_seconds * 1000)
-            with writing(engine) as session:
-                query = select(EpisodeRow.episode_id).where(
-                    EpisodeRow.policy == policy.name, EpisodeRow.state == EpisodeState.OPEN, EpisodeRow.news_ms < quiet_since
-                )
-                quiet = set(session.exec(query.limit(_AT_ONCE)).all())
-                for gathered in gather(session, quiet):
-                    if (row := gathered.row) is not None:
-                        row.state = move(EPISODE_NEXT, EpisodeState(row.state), EpisodeState.CLOSED)
-                        row.closed_by, row.closed_ms = "quiet", row.news_ms + int(policy.quiet_seconds * 1000)
-                        publish(session, gathered, row)
-                self._refuse_orphans(session, policy, now_ms)
-            closed += len(quiet)
-        return closed
+    def close_quiet(self, engine: Engine, reached_ms: Mapping[Partition, int]) -> int:
+        """Close episodes whose quiet window is over in their partition, refuse orphans; answers how many episodes closed.
 
-    def _settle(self, session: Session, found: Gathered, now_ms: int) -> None:
-        """Bring one episode up to date with the rows that are there."""
-        if not found.turns:
-            return
-        row = found.row
-        if row is None:
-            first = found.turns[0]
-            row = EpisodeRow(
-                episode_id=first.episode_id,
-                policy=first.policy,
-                subject=first.subject,
-                state=EpisodeState.OPEN,
-                revision=0,
-                news_ms=now_ms,
-                closed_by=None,
-                closed_ms=None,
-            )
-        consumed = row.state == EpisodeState.CONSUMED
-        news = found.new_turns
-        known = {turn.turn_id for turn in found.turns}
-        for outcome_row, outcome in found.outcomes:
-            waits = outcome_row.disposition in (Disposition.WAITING, Disposition.REFUSED)
-            if not waits or (outcome.turn_id is not None and outcome.turn_id not in known):
-                continue
-            to = Disposition.LATE if consumed else Disposition.JOINED
-            outcome_row.disposition = move(OUTCOME_NEXT, Disposition(outcome_row.disposition), to)
-            outcome_row.reason = None
-            session.add(outcome_row)
-            news = True
-        if news:
-            row.news_ms = max(row.news_ms, now_ms)
-            session.add(row)
-        if consumed or not news:
-            return
-        closings = [outcome for outcome in found.joined() if outcome.happening.kind == "closed"]
-        if row.state == EpisodeState.OPEN:
-            if not closings:
-                return
-            row.state = move(EPISODE_NEXT, EpisodeState.OPEN, EpisodeState.CLOSED)
-        if closings:
-            row.closed_by, row.closed_ms = "closed", to_ms(closings[0].order[0])
-        publish(session, found, row)
+        `reached_ms`: the time up to which each partition that is read here has been read."""
+        return quiet.close(engine, self._policies, quiet.lanes(reached_ms))
 
-    def _refuse_orphans(self, session: Session, policy: Policy, now_ms: int) -> None:
-        query = select(OutcomeRow).where(
-            OutcomeRow.policy == policy.name,
-            OutcomeRow.disposition == Disposition.WAITING,
-            OutcomeRow.received_ms < now_ms - int(policy.orphan_seconds * 1000),
-        )
-        for row in session.exec(query.limit(_AT_ONCE)).all():
-            row.disposition = move(OUTCOME_NEXT, Disposition.WAITING, Disposition.REFUSED)
-            row.reason = _NO_TURN
-            session.add(row)
+    def _settle(self, session: Session, lives: Mapping[str, Life], at_hand: AtHand) -> None:
+        news = [life for life in lives.values() if life.news and not life.consumed]
+        publish(session, self._policies, [life for life in news if life.over or life.is_closed or life.reread], at_hand)
+        store(session, news)
 
 
-def _keep_turns(session: Session, turns: Sequence[Turn], now_ms: int) -> None:
-    rows = [
-        TurnRow(
-            turn_id=turn.turn_id,
-            episode_id=turn.episode_id,
-            policy=turn.policy,
-            version=turn.version,
-            arm=turn.arm,
-            received_ms=now_ms,
-            joined=False,
-            body=turn.model_dump_json(),
-        )
-        for turn in {turn.turn_id: turn for turn in reversed(turns)}.values()
-    ]
-    if rows:
-        insert_new(session, TurnRow, rows)
+def _lives(session: Session, episode_ids: Iterable[str], turns: Iterable[ToldTurn]) -> dict[str, Life]:
+    lives = lock(session, list(episode_ids))
+    first: dict[str, ToldTurn] = {}
+    for told in turns:
+        if told.turn.episode_id not in lives:
+            first.setdefault(told.turn.episode_id, told)
+    if first:
+        begin_episodes(session, first)
+        lives |= lock(session, list(first))
+    return lives
 
 
-def _keep_outcomes(session: Session, outcomes: Sequence[Outcome]) -> None:
-    """First come, first kept: the same id again is a repeat, whatever else it says."""
-    first = {outcome.event_id: outcome for outcome in reversed(outcomes)}
-    rows = [
-        OutcomeRow(
-            event_id=outcome.event_id,
-            episode_id=outcome.episode_id,
-            policy=outcome.policy,
-            kind=outcome.happening.kind,
-            disposition=Disposition.WAITING,
-            reason=None,
-            received_ms=to_ms(outcome.received_at),
-            body=outcome.model_dump_json(),
-        )
-        for outcome in first.values()
-    ]
-    if not rows:
-        return
-    new = insert_new(session, OutcomeRow, rows)
-    sent = Counter(outcome.policy for outcome in outcomes)
-    kept = Counter(first[event_id].policy for event_id in new)
-    for policy, number in (sent - kept).items():
-        count(session, policy, "repeated_events", number)
-
-
-def _keep_refusals(session: Session, refusals: Sequence[Refusal]) -> None:
-    rows = [
-        RefusalRow(
-            refusal_id=refusal.refusal_id,
-            event_id=refusal.event_id,
-            policy=refusal.policy,
-            reason=refusal.reason,
-            detail=refusal.detail,
-            received_ms=to_ms(refusal.received_at),
-        )
-        for refusal in {refusal.refusal_id: refusal for refusal in refusals}.values()
-    ]
-    if rows:
-        insert_new(session, RefusalRow, rows)
+def _grow(lives: Mapping[str, Life], new: Iterable[ToldTurn], tally: Tally) -> dict[str, Life]:
+    """Episodes with a turn that they did not have. A turn that comes when its episode has been trained on is kept and counted."""
+    grown = {}
+    for told in new:
+        life = grown[told.turn.episode_id] = lives[told.turn.episode_id]
+        if life.consumed:
+            tally[(told.turn.policy, "turns.late")] += 1
+        else:
+            life.hear(to_ms(told.turn.started_at))
+    return grown

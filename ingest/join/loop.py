@@ -6,7 +6,7 @@ import threading
 import time
 
 from contracts.topics import EPISODES, OUTCOMES, REFUSALS, TURNS
-from infra.clock import system_clock
+from infra.clock import system_clock, to_ms
 from infra.db.engine import open_db
 from infra.eventlog.open import open_log
 from infra.policies import load_policies
@@ -26,7 +26,8 @@ def join(settings: Settings, stop: threading.Event) -> None:
 
     def tick() -> None:
         nonlocal trimmed
-        joiner.close_quiet(engine)
+        now_ms = to_ms(system_clock())
+        joiner.close_quiet(engine, stream.watermark_ms(now_ms))
         if time.monotonic() - trimmed > config.trim_seconds:
             log.trim()
             trimmed = time.monotonic()

@@ -1,32 +1,69 @@
-"""A new revision: the whole episode in a row that never changes, and a pointer on the topic."""
+"""A new revision: the whole episode in a row that never changes, and a pointer on the topic.
+
+Enters: episodes with news. Leaves: rows and promises. What a revision says follows from the set of turns and outcomes that joined,
+never from the order in which they came; `closed_at` is when a client said so, or the end of the quiet window.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from contracts.episode import Episode, EpisodeClosed
+from contracts.policy import Policy
 from contracts.topics import EPISODES
 from infra.clock import from_ms
 from infra.db import outbox
+from infra.db.insert import insert_new
 from infra.db.query import Session
-from infra.db.tables.ingest import EpisodeRow, RevisionRow
-from ingest.join.gather import Gathered
+from infra.db.tables.ingest import RevisionRow
+from ingest.join.life import Life
+from ingest.join.whole import NOTHING, AtHand, Whole, gather
 
 OWNER = "joiner"
 
 
-def publish(session: Session, found: Gathered, row: EpisodeRow) -> None:
-    assert row.closed_by in ("closed", "quiet") and row.closed_ms is not None
-    row.revision += 1
-    episode = Episode(
-        episode_id=row.episode_id,
-        policy=row.policy,
-        revision=row.revision,
-        subject=row.subject,
-        turns=found.turns,
-        outcomes=found.joined(),
-        closed_by="closed" if row.closed_by == "closed" else "quiet",
-        closed_at=from_ms(row.closed_ms),
+def publish(session: Session, policies: Mapping[str, Policy], lives: Collection[Life], at_hand: AtHand = NOTHING) -> None:
+    """Bring each up to date with what joined, and make a revision of those that are closed."""
+    by_id = {life.episode_id: life for life in lives}
+    episodes = []
+    for episode_id, whole in gather(session, list(by_id), at_hand) if by_id else ():
+        life = by_id[episode_id]
+        _update(life, whole, policies)
+        if life.closed_by is not None:
+            life.revision += 1
+            episodes.append(_episode(life, whole))
+    rows = [{"episode_id": e.episode_id, "revision": e.revision, "policy": e.policy, "body": e.model_dump_json()} for e in episodes]
+    if len(insert_new(session, RevisionRow, rows)) < len(rows):
+        raise AssertionError("a revision was there already although its episode is locked")
+    pointers = [EpisodeClosed(episode_id=e.episode_id, policy=e.policy, revision=e.revision) for e in episodes]
+    outbox.post_all(session, OWNER, EPISODES, pointers)
+
+
+def _update(life: Life, whole: Whole, policies: Mapping[str, Policy]) -> None:
+    first = whole.turns[0]
+    life.policy, life.subject, life.news_ms = first.policy, first.subject, whole.last_ms
+    if whole.closed_ms is not None:
+        life.close()
+        life.closed_by, life.closed_ms = "closed", whole.closed_ms
+    elif life.is_closed:
+        quiet = policies.get(life.policy)
+        life.closed_by = "quiet"
+        life.closed_ms = life.news_ms + quiet_ms(quiet) if quiet else life.closed_ms or life.news_ms
+
+
+def quiet_ms(policy: Policy) -> int:
+    return int(policy.quiet_seconds * 1000)
+
+
+def _episode(life: Life, whole: Whole) -> Episode:
+    assert life.closed_ms is not None
+    return Episode(
+        episode_id=life.episode_id,
+        policy=life.policy,
+        revision=life.revision,
+        subject=life.subject,
+        turns=whole.turns,
+        outcomes=whole.outcomes,
+        closed_by="closed" if life.closed_by == "closed" else "quiet",
+        closed_at=from_ms(life.closed_ms),
     )
-    session.add(row)
-    session.add(RevisionRow(episode_id=row.episode_id, revision=row.revision, policy=row.policy, body=episode.model_dump_json()))
-    pointer = EpisodeClosed(episode_id=row.episode_id, policy=row.policy, revision=row.revision)
-    outbox.post(session, OWNER, EPISODES, pointer)

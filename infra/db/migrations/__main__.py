@@ -28,9 +28,9 @@ def main(message: str) -> None:
         number = f"{sum(1 for _ in ScriptDirectory.from_config(config).walk_revisions()) + 1:04d}"
         command.upgrade(config, "head")
         script = command.revision(config, message.strip("-"), autogenerate=True, rev_id=number)
-    file = str(getattr(script, "path", FOLDER))
-    subprocess.run([sys.executable, "-m", "ruff", "format", "--quiet", file], check=True)
-    print(f"{file}: read it, then set HEAD to {number!r} in {FOLDER / '__init__.py'}")
+    path = str(getattr(script, "path", FOLDER))
+    subprocess.run([sys.executable, "-m", "ruff", "format", "--quiet", path], check=True)
+    print(f"{path}: read it, then set HEAD to {number!r} in {FOLDER / '__init__.py'}")
 
 
 if __name__ == "__main__":

@@ -6,8 +6,10 @@ in that transaction; the caller commits.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from alembic import context
-from sqlmodel import SQLModel
+from sqlmodel import AutoString, SQLModel
 
 from infra.db import tables
 from infra.db.migrations import VERSION_TABLE
@@ -20,11 +22,17 @@ def is_ours(_item: object, name: str | None, kind: str, _reflected: bool, _compa
     return kind != "table" or name in OURS
 
 
+def plainly(kind: str, item: object, _context: object) -> str | Literal[False]:
+    """SQLModel's own name for a text column is no part of a schema."""
+    return "sa.String()" if kind == "type" and isinstance(item, AutoString) else False
+
+
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=SQLModel.metadata,
     version_table=VERSION_TABLE,
     include_object=is_ours,
     render_as_batch=True,
+    render_item=plainly,
 )
 context.run_migrations()

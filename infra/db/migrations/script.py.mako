@@ -7,7 +7,6 @@ Revises: ${down_revision | comma,n}
 from __future__ import annotations
 
 import sqlalchemy as sa
-import sqlmodel
 from alembic import op
 ${imports if imports else ""}
 revision = ${repr(up_revision).replace("'", '"')}

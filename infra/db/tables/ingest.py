@@ -1,21 +1,27 @@
-"""What the joiner keeps: turns, outcomes with what became of them, refusals, episodes and their revisions."""
+"""What the joiner keeps: turns, outcomes with what became of them, refusals, episodes and their revisions.
+
+`partition_number` is the partition from which a row was read: whoever reads that partition decides when its time is over.
+"""
 
 from __future__ import annotations
 
+from sqlalchemy import Index, text
 from sqlmodel import BigInteger, Field, SQLModel
+
+_OPEN = text("state = 'open'")
+_WAITING = text("disposition = 'waiting'")
 
 
 class TurnRow(SQLModel, table=True):
-    """`joined`: its episode knows of it."""
-
     __tablename__ = "ingest_turns"
     turn_id: str = Field(primary_key=True)
     episode_id: str = Field(index=True)
+    subject: str = Field(index=True)
     policy: str = Field(index=True)
     version: str | None
     arm: str
+    started_ms: int = Field(sa_type=BigInteger)
     received_ms: int = Field(sa_type=BigInteger)
-    joined: bool
     body: str
 
 
@@ -23,12 +29,18 @@ class OutcomeRow(SQLModel, table=True):
     """One row per event id, for ever: the id counts once. `reason` says why it was refused."""
 
     __tablename__ = "ingest_outcomes"
+    __table_args__ = (
+        Index("ix_ingest_outcomes_fate", "policy", "disposition"),
+        Index("ix_ingest_outcomes_waiting", "partition_number", "received_ms", sqlite_where=_WAITING, postgresql_where=_WAITING),
+    )
     event_id: str = Field(primary_key=True)
     episode_id: str = Field(index=True)
-    policy: str = Field(index=True)
+    turn_id: str | None
+    policy: str
     kind: str
-    disposition: str = Field(index=True)
+    disposition: str
     reason: str | None
+    partition_number: int
     received_ms: int = Field(sa_type=BigInteger)
     body: str
 
@@ -46,15 +58,19 @@ class RefusalRow(SQLModel, table=True):
 
 
 class EpisodeRow(SQLModel, table=True):
-    """The newest state of an episode. `revision` 0: never published."""
+    """The newest state of an episode. `revision` 0: never published. `news_ms`: the time of the last thing that happened."""
 
     __tablename__ = "ingest_episodes"
+    __table_args__ = (
+        Index("ix_ingest_episodes_open", "partition_number", "policy", "news_ms", sqlite_where=_OPEN, postgresql_where=_OPEN),
+    )
     episode_id: str = Field(primary_key=True)
-    policy: str = Field(index=True)
-    subject: str
-    state: str = Field(index=True)
+    policy: str
+    subject: str = Field(index=True)
+    partition_number: int
+    state: str
     revision: int
-    news_ms: int = Field(sa_type=BigInteger, index=True)
+    news_ms: int = Field(sa_type=BigInteger)
     closed_by: str | None
     closed_ms: int | None = Field(sa_type=BigInteger)
 

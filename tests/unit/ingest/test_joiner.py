@@ -13,19 +13,24 @@ from contracts.episode import Episode
 from contracts.outcome import Refusal
 from contracts.record import Record
 from contracts.states import Disposition, EpisodeState
+from infra.clock import to_ms
 from infra.db.engine import open_db, reading, writing
 from infra.db.query import Engine, col, select
 from infra.db.tables.ingest import EpisodeRow, OutcomeRow, RefusalRow, RevisionRow
 from infra.db.tables.stream import CounterRow, OutboxRow
-from infra.eventlog.port import Message
+from infra.eventlog.port import Message, Partition
 from infra.stream import Delivery
 from ingest.join.joiner import Joiner
 
 
 def deliver(engine: Engine, joiner: Joiner, *records: Record) -> None:
-    place = Message("turns", 0, 0, None, b"", 0)
     with writing(engine) as session:
-        joiner.apply(session, [Delivery(place, record) for record in records])
+        joiner.apply(session, [Delivery(Message("any", 0, 0, None, record.encode(), 0), record) for record in records])
+
+
+def read_up_to(hands) -> dict[Partition, int]:
+    """Nothing lies unread."""
+    return {Partition(topic, 0): to_ms(hands()) for topic in ("turns", "outcomes")}
 
 
 def newest(engine: Engine, episode_id: str = "ep-1") -> Episode | None:
@@ -105,9 +110,9 @@ def test_news_after_closing_revises_until_the_episode_is_consumed_and_is_late_af
 
 def test_silence_closes_an_episode_after_the_quiet_window(engine, joiner, turn_of, outcome_of, hands, tab_policy):
     deliver(engine, joiner, turn_of(), outcome_of("shown", "e1"))
-    assert joiner.close_quiet(engine) == 0
+    assert joiner.close_quiet(engine, read_up_to(hands)) == 0
     hands.forward(tab_policy.quiet_seconds + 1)
-    assert joiner.close_quiet(engine) == 1
+    assert joiner.close_quiet(engine, read_up_to(hands)) == 1
     episode = newest(engine)
     assert episode is not None and episode.closed_by == "quiet"
 
@@ -117,7 +122,7 @@ def test_an_orphan_is_refused_after_its_window_and_joined_if_its_turn_comes_afte
 ):
     deliver(engine, joiner, outcome_of("accepted", "e1"))
     hands.forward(tab_policy.orphan_seconds + 5)
-    joiner.close_quiet(engine)
+    joiner.close_quiet(engine, read_up_to(hands))
     assert fate(engine, "e1") == (Disposition.REFUSED, "no_turn")
     deliver(engine, joiner, turn_of())
     assert fate(engine, "e1") == (Disposition.JOINED, None)

@@ -146,6 +146,7 @@ def put_sample(session: Session, sample: Sample, state: str = "ready") -> None:
             episode_id=sample.sample_id,
             policy=sample.policy,
             subject=sample.subject,
+            partition_number=0,
             state="closed",
             revision=1,
             news_ms=0,

@@ -71,7 +71,7 @@ def test_a_rollback_is_told_with_its_reason(console: TestClient, world: Any) -> 
         world.traffic(200, {"champion": 0.3, "candidate": 0.0})
         world.tick()
     with writing(world.engine) as session:
-        fields = {"policy": "tab", "version": None, "arm": "champion", "received_ms": 0, "joined": True, "body": "{}"}
+        fields = {"policy": "tab", "version": None, "arm": "champion", "started_ms": 0, "received_ms": 0, "body": "{}"}
         session.add(TurnRow(turn_id="e.1", episode_id="e", **fields))
     found = overview(console)
     assert found["tone"] == "bad" and f"{version} was rolled back: non_inferiority.reward" in found["now"]
@@ -83,7 +83,7 @@ def test_accounting_counts_each_event_once_by_what_became_of_it(console: TestCli
     fates = [("joined", None)] * 5 + [("late", None)] * 2 + [("refused", "orphan")] * 3 + [("waiting", None)]
     with writing(world.engine) as session:
         for n, (fate, reason) in enumerate(fates):
-            fields = {"episode_id": "e", "policy": "tab", "kind": "shown", "received_ms": 0, "body": "{}"}
+            fields = {"episode_id": "e", "policy": "tab", "kind": "shown", "partition_number": 0, "received_ms": 0, "body": "{}"}
             session.add(OutcomeRow(event_id=f"e{n}", disposition=fate, reason=reason, **fields))
         session.add(RefusalRow(refusal_id="r", event_id=None, policy="tab", reason="too_large", detail="", received_ms=0))
         session.add(CounterRow(policy="tab", name="turns.no_consent", count=4))

@@ -1,0 +1,84 @@
+"""Rows from what was told. Each answers which of them are new; the rest was there before and stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from contracts.outcome import Refusal
+from contracts.states import Disposition, EpisodeState
+from infra.clock import to_ms
+from infra.db.insert import insert_new
+from infra.db.query import Session
+from infra.db.tables.ingest import EpisodeRow, OutcomeRow, RefusalRow, TurnRow
+from ingest.join.batch import ToldOutcome, ToldTurn
+
+
+def keep_turns(session: Session, turns: Iterable[ToldTurn], now_ms: int) -> set[str]:
+    rows = [
+        {
+            "turn_id": told.turn.turn_id,
+            "episode_id": told.turn.episode_id,
+            "subject": told.turn.subject,
+            "policy": told.turn.policy,
+            "version": told.turn.version,
+            "arm": told.turn.arm,
+            "started_ms": to_ms(told.turn.started_at),
+            "received_ms": now_ms,
+            "body": told.body,
+        }
+        for told in turns
+    ]
+    return insert_new(session, TurnRow, rows)
+
+
+def keep_outcomes(session: Session, told: Mapping[str, ToldOutcome], fates: Mapping[str, Disposition]) -> set[str]:
+    rows = [
+        {
+            "event_id": event_id,
+            "episode_id": each.outcome.episode_id,
+            "turn_id": each.outcome.turn_id,
+            "policy": each.outcome.policy,
+            "kind": each.outcome.happening.kind,
+            "disposition": fates[event_id],
+            "reason": None,
+            "partition_number": each.partition,
+            "received_ms": to_ms(each.outcome.received_at),
+            "body": each.body,
+        }
+        for event_id, each in told.items()
+    ]
+    return insert_new(session, OutcomeRow, rows)
+
+
+def keep_refusals(session: Session, refusals: Iterable[Refusal]) -> None:
+    rows = [
+        {
+            "refusal_id": refusal.refusal_id,
+            "event_id": refusal.event_id,
+            "policy": refusal.policy,
+            "reason": refusal.reason,
+            "detail": refusal.detail.replace("\x00", "\N{SYMBOL FOR NULL}"),  # PostgreSQL's text has no such character
+            "received_ms": to_ms(refusal.received_at),
+        }
+        for refusal in refusals
+    ]
+    insert_new(session, RefusalRow, rows)
+
+
+def begin_episodes(session: Session, first: Mapping[str, ToldTurn]) -> None:
+    """Rows for episodes that have none, each from one of its turns."""
+    rows = [
+        {
+            "episode_id": episode_id,
+            "policy": told.turn.policy,
+            "subject": told.turn.subject,
+            "partition_number": told.partition,
+            "state": EpisodeState.OPEN,
+            "revision": 0,
+            "news_ms": to_ms(told.turn.started_at),
+            "closed_by": None,
+            "closed_ms": None,
+        }
+        for episode_id, told in first.items()
+    ]
+    insert_new(session, EpisodeRow, rows)

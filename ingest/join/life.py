@@ -1,0 +1,95 @@
+"""Episodes while a transaction works on them.
+
+Enters: episode ids. Leaves: their rows, locked in the order of their ids, with the turns that are known. What is changed here is
+written back by `store`; nothing of it outlives the transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from contracts.states import EPISODE_NEXT, EpisodeState, move
+from infra.db.insert import upsert
+from infra.db.query import Session, col, select
+from infra.db.tables.ingest import EpisodeRow, TurnRow
+
+_KEPT = ("policy", "subject", "state", "revision", "news_ms", "closed_by", "closed_ms")
+
+
+@dataclass
+class Life:
+    """`began_ms`: when each known turn began. `news`: something joined in this transaction. `over`: a client said that this was it.
+
+    `reread`: what had joined before has changed, so that times must be found anew from all of it.
+    """
+
+    episode_id: str
+    policy: str
+    subject: str
+    partition_number: int
+    state: EpisodeState
+    revision: int
+    news_ms: int
+    closed_by: str | None
+    closed_ms: int | None
+    began_ms: dict[str, int] = field(default_factory=dict)
+    news: bool = False
+    over: bool = False
+    reread: bool = False
+
+    @property
+    def consumed(self) -> bool:
+        return self.state == EpisodeState.CONSUMED
+
+    @property
+    def is_closed(self) -> bool:
+        return self.state == EpisodeState.CLOSED
+
+    def began(self, turn_id: str | None) -> int | None:
+        """When the turn began, or the episode where none is named; None: not known."""
+        return min(self.began_ms.values(), default=None) if turn_id is None else self.began_ms.get(turn_id)
+
+    def hear(self, at_ms: int) -> None:
+        """Something that happened at a time is part of it now."""
+        self.news = True
+        self.news_ms = max(self.news_ms, at_ms)
+
+    def close(self) -> None:
+        if self.state == EpisodeState.OPEN:
+            self.state = move(EPISODE_NEXT, EpisodeState.OPEN, EpisodeState.CLOSED)
+
+
+def lock(session: Session, episode_ids: Collection[str]) -> dict[str, Life]:
+    """Those that exist. A turn that another transaction is about to commit cannot be seen yet, but its episode's row can."""
+    if not episode_ids:
+        return {}
+    wanted = select(EpisodeRow).where(col(EpisodeRow.episode_id).in_(episode_ids)).order_by(col(EpisodeRow.episode_id))
+    lives = {row.episode_id: _life(row) for row in session.exec(wanted.with_for_update()).all()}
+    turns = select(TurnRow.episode_id, TurnRow.turn_id, TurnRow.started_ms).where(col(TurnRow.episode_id).in_(list(lives)))
+    for episode_id, turn_id, started_ms in session.exec(turns).all():
+        lives[episode_id].began_ms[turn_id] = started_ms
+    return lives
+
+
+def _life(row: EpisodeRow) -> Life:
+    return Life(
+        episode_id=row.episode_id,
+        policy=row.policy,
+        subject=row.subject,
+        partition_number=row.partition_number,
+        state=EpisodeState(row.state),
+        revision=row.revision,
+        news_ms=row.news_ms,
+        closed_by=row.closed_by,
+        closed_ms=row.closed_ms,
+    )
+
+
+def store(session: Session, lives: Iterable[Life]) -> None:
+    rows = [{"episode_id": life.episode_id, "partition_number": life.partition_number, **_columns(life)} for life in lives]
+    upsert(session, EpisodeRow, rows, _KEPT)
+
+
+def _columns(life: Life) -> dict[str, object]:
+    return {name: getattr(life, name) for name in _KEPT}

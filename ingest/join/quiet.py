@@ -1,0 +1,105 @@
+"""What the passing of time does: episodes without news close, outcomes without a turn are refused.
+
+Enters: for each partition read here, the time up to which it has been read. Leaves: revisions and refusals of rows that came from
+those partitions, and of no others: in a partition that is behind, what looks quiet may have news that nobody has read yet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from contracts.policy import Policy
+from contracts.states import OUTCOME_NEXT, Disposition, EpisodeState, move
+from contracts.topics import OUTCOMES, TURNS
+from infra.db.counters import count_all
+from infra.db.engine import reading, writing
+from infra.db.query import Engine, col, select, update
+from infra.db.tables.ingest import EpisodeRow, OutcomeRow
+from infra.eventlog.port import Partition
+from infra.people.gate import come_through
+from ingest.join.life import lock, store
+from ingest.join.publish import publish, quiet_ms
+from ingest.join.settle import NO_TURN, Tally, join_waiting
+
+_AT_ONCE = 500
+
+
+def lanes(reached_ms: Mapping[Partition, int]) -> dict[int, int]:
+    """By partition number: an episode's turns and outcomes lie in partitions of one number, and the one that is behind decides."""
+    of = {topic: {p.number: ms for p, ms in reached_ms.items() if p.topic == topic} for topic in (TURNS.name, OUTCOMES.name)}
+    turns, outcomes = of[TURNS.name], of[OUTCOMES.name]
+    return {number: min(turns[number], outcomes[number]) for number in sorted(turns.keys() & outcomes.keys())}
+
+
+def close(engine: Engine, policies: Mapping[str, Policy], reached_ms: Mapping[int, int]) -> int:
+    closed = 0
+    for number, ms in reached_ms.items():
+        for policy in policies.values():
+            while some := _close_some(engine, policies, policy, number, ms - quiet_ms(policy)):
+                closed += some
+            while _refuse_some(engine, policies, policy, number, ms - int(policy.orphan_seconds * 1000)):
+                pass
+    return closed
+
+
+def _close_some(engine: Engine, policies: Mapping[str, Policy], policy: Policy, number: int, until_ms: int) -> int:
+    due = (
+        select(EpisodeRow.episode_id)
+        .where(
+            EpisodeRow.partition_number == number,
+            EpisodeRow.policy == policy.name,
+            EpisodeRow.state == EpisodeState.OPEN,
+            EpisodeRow.news_ms <= until_ms,
+        )
+        .order_by(col(EpisodeRow.news_ms))
+        .limit(_AT_ONCE)
+    )
+    with reading(engine) as session:
+        found = session.exec(due).all()
+    if not found:
+        return 0
+    with writing(engine) as session:
+        come_through(session)
+        lives = [life for life in lock(session, found).values() if not life.is_closed and life.news_ms <= until_ms]
+        for life in lives:
+            life.close()
+        publish(session, policies, lives)
+        store(session, lives)
+    return len(found)
+
+
+def _refuse_some(engine: Engine, policies: Mapping[str, Policy], policy: Policy, number: int, until_ms: int) -> int:
+    due = (
+        select(OutcomeRow.event_id, OutcomeRow.episode_id)
+        .where(
+            OutcomeRow.partition_number == number,
+            OutcomeRow.policy == policy.name,
+            OutcomeRow.disposition == Disposition.WAITING,
+            OutcomeRow.received_ms <= until_ms,
+        )
+        .order_by(col(OutcomeRow.received_ms))
+        .limit(_AT_ONCE)
+    )
+    with reading(engine) as session:
+        found = session.exec(due).all()
+    if not found:
+        return 0
+    tally: Tally = Counter()
+    with writing(engine) as session:
+        come_through(session)
+        lives = lock(session, {episode_id for _, episode_id in found})
+        join_waiting(session, lives, tally)  # should a turn and its outcome have come through two partitions at once
+        news = [life for life in lives.values() if life.news]
+        publish(session, policies, [life for life in news if life.over or life.is_closed])
+        store(session, news)
+        session.execute(
+            update(OutcomeRow)
+            .where(
+                col(OutcomeRow.event_id).in_([event_id for event_id, _ in found]),
+                col(OutcomeRow.disposition) == Disposition.WAITING,
+            )
+            .values(disposition=move(OUTCOME_NEXT, Disposition.WAITING, Disposition.REFUSED), reason=NO_TURN)
+        )
+        count_all(session, tally)
+    return len(found)
