@@ -1,66 +1,218 @@
-"""One event of a client becomes an `Outcome`, or a `Refusal` that says which field was wrong and what was expected.
+"""One CloudEvent of a client becomes an `Outcome`, or a `Refusal` that says which attribute was wrong and what was expected.
 
-Enters: parsed JSON of one event and the moment it was received. Leaves: one of the two records; nothing is raised and nothing
+Enters: the piece of a body that holds an event and the moment it was received. Leaves: `Judged`; nothing is raised and nothing
 disappears. The client's clock is kept as it was told; the order of outcomes never trusts it beyond the moment of receipt.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-from collections.abc import Collection
-from datetime import datetime
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
+from cloudevents.core.exceptions import CloudEventValidationError
+from cloudevents.core.v1.event import CloudEvent
 from pydantic import ValidationError
 
 from contracts.errors import Poison
-from contracts.ids import episode_of
-from contracts.outcome import Outcome, Refusal
-from contracts.record import first_fault
+from contracts.ids import episode_of, is_withheld
+from contracts.outcome import KINDS, Outcome, Refusal
+from ingest.collect.pieces import Piece
+from ingest.collect.values import is_text, unfit
+
+PREFIX = "slipstream."
+REQUIRED = ("specversion", "id", "source", "type")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,127}")
-_FIELDS = frozenset({"event_id", "policy", "turn_id", "episode_id", "occurred_at", "happening"})
+_LEAP = re.compile(r"^(.{10}.\d\d:\d\d:)60")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_ATTRIBUTES = {"event_id": "id", "turn_id": "turnid", "episode_id": "episodeid", "occurred_at": "time", "happening": "data"}
 
 
-def decode(event: Any, received_at: datetime, policies: Collection[str], max_bytes: int) -> Outcome | Refusal:
-    text = json.dumps(event, sort_keys=True)
-    if len(text) > max_bytes:
-        return _refusal(event, text, received_at, "too_large", f"{len(text)} bytes; an event may have {max_bytes}")
-    if not isinstance(event, dict):
-        return _refusal(event, text, received_at, "not_an_object", f"expected an object, got {type(event).__name__}")
-    strange = sorted(set(event) - _FIELDS)
-    if strange:
-        return _refusal(event, text, received_at, "unknown_field", f"{strange[0]}: not a field of an event")
-    policy = event.get("policy")
-    if not isinstance(policy, str) or policy not in policies:
-        known = ", ".join(sorted(policies))
-        return _refusal(event, text, received_at, "unknown_policy", f"policy: expected one of {known}")
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`event_id`: as the client wrote it, for the answer. `code` is HTTP's word for it. `note`: taken, but not as it was told."""
+
+    event_id: str | None
+    record: Outcome | Refusal
+    code: int = 202
+    note: str | None = None
+
+
+class _Refused(Exception):
+    def __init__(self, code: int, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.reason = reason
+        self.detail = detail
+
+
+def decode(piece: Piece, received_at: datetime, policies: Collection[str], max_bytes: int) -> Judged:
+    event = piece.value
     try:
-        episode_id = event.get("episode_id") or episode_of(str(event.get("turn_id")))
-        return Outcome.model_validate({**event, "episode_id": episode_id, "received_at": received_at})
-    except ValidationError as error:
-        return _refusal(event, text, received_at, "bad_field", first_fault(error))
+        if piece.fault is not None:
+            raise _Refused(400, "not_json", piece.fault)
+        if not isinstance(event, dict):
+            raise _Refused(400, "not_an_object", f"expected an object, got {type(event).__name__}")
+        if _is_withheld(event):
+            return _withheld(piece, event, received_at, policies)
+        if len(piece.text) * 4 > max_bytes and piece.size > max_bytes:
+            raise _Refused(413, "too_large", f"{piece.size} bytes; an event may have {max_bytes}")
+        occurred_at = _moment(event.get("time"))
+        return _outcome(_cloud_event(event, occurred_at or received_at), occurred_at, received_at, policies)
+    except _Refused as refused:
+        return _refusal(piece, received_at, refused)
+
+
+def _cloud_event(event: Mapping[str, Any], time: datetime) -> CloudEvent:
+    """By the rules of the specification; an attribute that is null is one that is not there."""
+    for name in REQUIRED:
+        if event.get(name) is None:
+            raise _Refused(400, "bad_field", f"{name}: required")
+    if event.get("data_base64") is not None:
+        raise _Refused(422, "bad_field", "data_base64: expected data, an object")
+    attributes = {name: value for name, value in event.items() if value is not None and name not in ("data", "data_base64")}
+    attributes["time"] = time
+    try:
+        return CloudEvent(attributes, event.get("data"))
+    except CloudEventValidationError as error:
+        name, faults = next(iter(error.errors.items()))
+        raise _Refused(400, "bad_field", f"{name}: {faults[0]}") from error
+
+
+def _outcome(event: CloudEvent, occurred_at: datetime | None, received_at: datetime, policies: Collection[str]) -> Judged:
+    policy, turn_id = event.get_extension("policy"), event.get_extension("turnid")
+    if not isinstance(policy, str) or policy not in policies:
+        raise _Refused(422, "unknown_policy", f"policy: expected one of {', '.join(sorted(policies))}")
+    if turn_id is not None and not isinstance(turn_id, str):
+        raise _Refused(422, "bad_field", "turnid: expected a string")
+    event_id = event.get_id()
+    try:
+        outcome = Outcome.model_validate(
+            {
+                "event_id": event_id,
+                "policy": policy,
+                "turn_id": turn_id,
+                "episode_id": event.get_extension("episodeid") or _episode(turn_id),
+                "occurred_at": received_at if occurred_at is None else occurred_at,
+                "received_at": received_at,
+                "happening": _happening(event),
+            },
+            strict=True,
+        )
     except Poison as poison:
-        return _refusal(event, text, received_at, "no_turn_named", f"{poison.detail}; an event names its turn or its episode")
+        raise _Refused(422, poison.reason, poison.detail.replace("turn_id", "turnid", 1)) from poison
+    except ValidationError as error:
+        raise _Refused(422, "bad_field", _first_fault(error)) from error
+    return Judged(event_id, outcome, note=None if occurred_at else "time: none that could be read, taken as of its arrival")
 
 
-def _refusal(event: Any, text: str, received_at: datetime, reason: str, detail: str) -> Refusal:
+def _episode(turn_id: str | None) -> str:
+    if turn_id is None:
+        raise _Refused(422, "no_turn_named", "turnid: an event names its turn, or its episode in episodeid")
+    return episode_of(turn_id)
+
+
+def _happening(event: CloudEvent) -> dict[str, Any]:
+    kind = event.get_type()
+    if not kind.startswith(PREFIX):
+        raise _Refused(422, "bad_field", f"type: expected {PREFIX}<kind>")
+    kind = kind[len(PREFIX) :]
+    data: Any = event.get_data()
+    if data is None:
+        return {"kind": kind}
+    if not isinstance(data, dict):
+        raise _Refused(422, "bad_field", f"data: expected an object, got {type(data).__name__}")
+    if "kind" in data:
+        raise _Refused(422, "bad_field", "data.kind: the kind is told by the type")
+    if kind not in KINDS and (fault := unfit(data)) is not None:
+        raise _Refused(422, "bad_field", f"data: {fault}")
+    return {"kind": kind, **data}
+
+
+def _moment(time: Any) -> datetime | None:
+    """None where there is none, or a clock told what no clock should: then the moment of arrival counts."""
+    if time is None:
+        return None
+    if not isinstance(time, str):
+        raise _Refused(422, "bad_field", "time: expected a string such as 2026-01-01T12:00:00.5Z")
+    try:
+        told = datetime.fromisoformat(_LEAP.sub(r"\g<1>59", time.upper()))
+        if told.tzinfo is None:
+            raise _Refused(422, "bad_field", "time: expected an offset, such as Z or +02:00, at its end")
+        return told.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _is_withheld(event: Mapping[str, Any]) -> bool:
+    """Anything but a plain yes is a no."""
+    turn_id = event.get("turnid")
+    return event.get("consent", True) is not True or (isinstance(turn_id, str) and is_withheld(turn_id))
+
+
+def _withheld(piece: Piece, event: Mapping[str, Any], received_at: datetime, policies: Collection[str]) -> Judged:
+    """Counted once, by a digest of its id; nothing else of it is kept."""
+    policy, event_id = event.get("policy"), event.get("id")
+    refusal = Refusal(
+        refusal_id=_digest(event_id if isinstance(event_id, str) else piece.text),
+        event_id=None,
+        policy=policy if isinstance(policy, str) and policy in policies else None,
+        reason="no_consent",
+        detail="",
+        received_at=received_at,
+    )
+    return Judged(_told_id(event), refusal, 422)
+
+
+def _refusal(piece: Piece, received_at: datetime, why: _Refused) -> Judged:
     """Counted under the event's own id where that can be used, else under a digest of what was sent."""
-    named = event.get("event_id") if isinstance(event, dict) else None
-    digest = f"sha256:{hashlib.sha256(text.encode('utf-8', 'backslashreplace')).hexdigest()}"
-    policy = event.get("policy") if isinstance(event, dict) else None
-    for candidate in (named, digest):
-        try:
-            return Refusal(
-                refusal_id=candidate,
-                event_id=candidate if candidate is named else None,
-                policy=policy if isinstance(policy, str) and _NAME.fullmatch(policy) else None,
-                reason=reason,
-                detail=detail[:500].encode("utf-8", "backslashreplace").decode(),
-                received_at=received_at,
-            )
-        except ValidationError:
-            continue
-    raise AssertionError("a digest is always a usable id")
+    event = piece.value if isinstance(piece.value, dict) else {}
+    named, policy = event.get("id"), event.get("policy")
+    usable = isinstance(named, str) and _NAME.fullmatch(named) is not None
+    refusal = Refusal(
+        refusal_id=named if usable else _digest(piece.text),
+        event_id=named if usable else None,
+        policy=policy if isinstance(policy, str) and _NAME.fullmatch(policy) else None,
+        reason=why.reason,
+        detail=readable(why.detail),
+        received_at=received_at,
+    )
+    return Judged(_told_id(event), refusal, why.code)
+
+
+def whole_body_refusal(body: bytes, received_at: datetime, reason: str, detail: str) -> Refusal:
+    """Of a request of which no event could be told apart."""
+    digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
+    return Refusal(refusal_id=digest, event_id=None, policy=None, reason=reason, detail=readable(detail), received_at=received_at)
+
+
+def readable(detail: str) -> str:
+    """Short, and without what databases and terminals stumble over."""
+    plain = detail[:500].encode("utf-8", "backslashreplace").decode()
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", plain)
+
+
+def _told_id(event: Mapping[str, Any]) -> str | None:
+    event_id = event.get("id")
+    return event_id if isinstance(event_id, str) and len(event_id) <= 256 and is_text(event_id) else None
+
+
+def _digest(text: str) -> str:
+    return f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def _first_fault(error: ValidationError) -> str:
+    """In the words of the wire: `data.characters`, not `happening.accepted.characters`."""
+    faults = error.errors(include_url=False, include_input=False, include_context=False)
+    where = [str(part) for part in faults[0]["loc"]]
+    if where and where[0] == "happening":
+        where = ["data", *where[2:]] if where[2:] != ["kind"] else ["type"]
+    elif where:
+        where = [_ATTRIBUTES.get(where[0], where[0]), *where[1:]]
+    said = faults[0]["msg"].removeprefix("Value error, ").replace("turn_id", "turnid").replace("episode_id", "episodeid")
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    return f"{'.'.join(where)}: {said}{more}" if where else f"{said}{more}"

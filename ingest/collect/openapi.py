@@ -1,0 +1,98 @@
+"""What the collector's OpenAPI says about `POST /v1/events`: what may be sent, and every answer there is.
+
+The route reads its own body, for speed and because each event is judged by itself; this says in a schema what that code does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from contracts.outcome import KINDS
+
+ONE = "application/cloudevents+json"
+BATCH = "application/cloudevents-batch+json"
+
+_EVENT: dict[str, Any] = {
+    "type": "object",
+    "title": "CloudEvent 1.0",
+    "description": "`type` is `slipstream.` and a kind; `data` holds its fields. A kind that the service does not know is kept.",
+    "properties": {
+        "specversion": {"const": "1.0"},
+        "id": {"type": "string", "description": "counts once in the deployment, whatever else differs"},
+        "source": {"type": "string", "minLength": 1, "examples": ["/vscode/1.4"]},
+        "type": {"type": "string", "pattern": r"^slipstream\.", "examples": [f"slipstream.{kind}" for kind in KINDS]},
+        "time": {"type": "string", "format": "date-time", "description": "with an offset; without a time the moment of arrival"},
+        "policy": {"type": "string"},
+        "turnid": {"type": "string", "description": "<episode_id>.<n>, as the gateway's answer names it"},
+        "episodeid": {"type": "string", "description": "may be left out beside `turnid`"},
+        "consent": {"type": "boolean", "description": "false: the event is counted and nothing else of it is kept"},
+        "data": {"type": "object"},
+    },
+    "required": ["specversion", "id", "source", "type", "policy"],
+}
+
+_FATE: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "id": {"type": ["string", "null"], "description": "as it was sent; null where none could be read"},
+        "status": {"enum": ["taken", "refused"]},
+        "note": {"type": "string", "description": "taken, but not quite as it was told"},
+        "code": {"enum": [400, 413, 422], "description": "malformed, too large, or wrong in a field"},
+        "reason": {"type": "string", "description": "to count by"},
+        "detail": {"type": "string", "description": "names the attribute and what was expected"},
+    },
+    "required": ["id", "status"],
+    "additionalProperties": False,
+}
+
+_FATES: dict[str, Any] = {
+    "type": "object",
+    "properties": {"results": {"type": "array", "items": _FATE, "description": "in the order sent"}},
+    "required": ["results"],
+    "additionalProperties": False,
+}
+
+_ERROR: dict[str, Any] = {
+    "type": "object",
+    "properties": {"error": {"type": "object", "properties": {"message": {"type": "string"}}, "required": ["message"]}},
+    "required": ["error"],
+}
+
+_RETRY = {"Retry-After": {"description": "seconds", "required": True, "schema": {"type": "integer", "minimum": 1}}}
+
+
+def _answer(description: str, schema: dict[str, Any], headers: dict[str, Any] | None = None) -> dict[str, Any]:
+    answer: dict[str, Any] = {"description": description, "content": {"application/json": {"schema": schema}}}
+    return answer | ({"headers": headers} if headers else {})
+
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    202: _answer("All events are taken and durable.", _FATES),
+    207: _answer("Durable; some events are refused, each for its own reason.", _FATES),
+    400: _answer("No events could be told apart in the body; nothing was taken.", _ERROR),
+    401: _answer("No key, or not a valid one.", _ERROR, {"WWW-Authenticate": {"required": True, "schema": {"const": "Bearer"}}}),
+    403: _answer("The key is for other things than sending events.", _ERROR),
+    413: _answer("The body, inflated, or the number of its events is beyond the limit; nothing was taken.", _ERROR),
+    415: _answer("Another content type, character set or content encoding than those named here.", _ERROR),
+    429: _answer("The key has used up its rate; nothing was taken.", _ERROR, _RETRY),
+    503: _answer("Neither log nor spool has room, or keys cannot be looked up; nothing was taken.", _ERROR, _RETRY),
+}
+
+REQUEST: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "Each event is judged by itself. An event that does not fit is refused with 207, its neighbours are taken.",
+        "content": {ONE: {"schema": _EVENT}, BATCH: {"schema": {"type": "array", "items": _EVENT}}},
+    },
+    "parameters": [
+        {
+            "name": "Content-Encoding",
+            "in": "header",
+            "required": False,
+            "schema": {"enum": ["identity", "gzip", "zstd"]},
+        }
+    ],
+    "security": [{"key": []}, {}],
+}
+
+SECURITY = {"key": {"type": "http", "scheme": "bearer", "bearerFormat": "sk_<id>_<secret>, with the scope producer"}}
