@@ -56,7 +56,7 @@ def retire_outcomes(session: Session, event_ids: Collection[str], tally: Tally, 
         rows = session.execute(
             delete(OutcomeRow)
             .where(col(OutcomeRow.event_id).in_(some))
-            .returning(OutcomeRow.event_id, OutcomeRow.policy, OutcomeRow.disposition, OutcomeRow.reason)  # type: ignore[arg-type]
+            .returning(col(OutcomeRow.event_id), col(OutcomeRow.policy), col(OutcomeRow.disposition), col(OutcomeRow.reason))
         ).all()
         gone += remember(session, {event: (policy, counter_of(fate, why)) for event, policy, fate, why in rows}, tally, now_ms)
         session.execute(delete(RefusalRow).where(col(RefusalRow.event_id).in_(some)))
@@ -70,7 +70,7 @@ def retire_refusals(session: Session, refusal_ids: Collection[str], tally: Tally
         rows = session.execute(
             delete(RefusalRow)
             .where(col(RefusalRow.refusal_id).in_(some))
-            .returning(RefusalRow.refusal_id, RefusalRow.event_id, RefusalRow.policy, RefusalRow.reason)  # type: ignore[arg-type]
+            .returning(col(RefusalRow.refusal_id), col(RefusalRow.event_id), col(RefusalRow.policy), col(RefusalRow.reason))
         ).all()
         known = [event for _, event, _, _ in rows if event is not None]
         mended = set(session.exec(select(OutcomeRow.event_id).where(col(OutcomeRow.event_id).in_(known))).all())

@@ -17,7 +17,7 @@ class RewardRow(SQLModel, table=True):
     arm: str
     experiment: str | None = Field(index=True)
     step: int | None
-    subject: str
+    subject: str = Field(index=True)
     finish: str
     latency_ms: float | None
     value: float | None
@@ -47,7 +47,7 @@ class SampleRow(SQLModel, table=True):
     reason: str | None
     cycle_id: str | None = Field(index=True)
     lag_version: str | None = Field(index=True)
-    subject: str
+    subject: str = Field(index=True)
     reward: float
     sampled_ms: int = Field(sa_type=BigInteger, index=True)
     body: str
