@@ -60,7 +60,7 @@ class Crowd:
                     self._push(waiting)
                 await asyncio.sleep(_RETRY_S)
                 continue
-            self._ledger.settled([(waiting.event["event_id"], fate["status"]) for waiting, fate in zip(batch, fates, strict=True)])
+            self._ledger.settled([(waiting.event["id"], fate["status"]) for waiting, fate in zip(batch, fates, strict=True)])
             for waiting in batch:
                 if waiting.sendings > 1:
                     self._push(Waiting(waiting.event, time.time() + 0.5, waiting.sendings - 1))

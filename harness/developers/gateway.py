@@ -46,7 +46,8 @@ class Client:
 
     async def send(self, events: Sequence[Event]) -> list[dict[str, Any]]:
         """The fate of each event, in order."""
-        answer = await self._json("POST", f"{self._addresses.collector}/v1/events", {"events": list(events)}, {})
+        headers = {"content-type": "application/cloudevents-batch+json"}
+        answer = await self._json("POST", f"{self._addresses.collector}/v1/events", list(events), headers)
         return list(answer["results"])
 
     async def overview(self, policy: str) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class Ledger:
         )
         self._db.executemany(
             "INSERT INTO events VALUES (?, ?, ?, ?, NULL)",
-            [(one.event["event_id"], now + one.after_s, 2 if one.twice else 1, json.dumps(one.event)) for one in due],
+            [(one.event["id"], now + one.after_s, 2 if one.twice else 1, json.dumps(one.event)) for one in due],
         )
         self._db.execute("COMMIT")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,9 @@ from infra.db.tables.rewarding import RewardPartRow, RewardRow, SampleRow
 from infra.eventlog.embedded import EmbeddedLog
 from infra.eventlog.port import Entry
 from infra.stream import Stream
-from ingest.collect.app import make_app
-from ingest.config import IngestConfig
 from ingest.join import joiner
 from rewarding import rewarder
+from tests.collector import cloud_event, collecting, send
 
 
 @pytest.fixture
@@ -48,30 +48,31 @@ def drain(engine: Engine, log: EmbeddedLog, policies) -> None:
         stream.close()
 
 
-def event(policy: str, episode: str, kind: str, n: int, **happening) -> dict:
-    return {
-        "event_id": f"{episode}-{n}",
-        "policy": policy,
-        "turn_id": f"{episode}.1-0",
-        "occurred_at": f"2026-01-01T00:00:0{n}Z",
-        "happening": {"kind": kind, **happening},
-    }
+@pytest.fixture
+def client(log: EmbeddedLog, tmp_path: Path) -> Iterator[TestClient]:
+    with collecting(log, tmp_path, policies=("tab", "chat")) as client:
+        yield client
 
 
-def test_two_policies_share_a_deployment_and_nothing_else(engine, log, tab_policy, turn_of):
+def event(policy: str, episode: str, kind: str, n: int, **data) -> dict:
+    return cloud_event(
+        kind, f"{episode}-{n}", policy=policy, turnid=f"{episode}.1-0", time=f"2026-01-01T00:00:0{n}Z", data=data or None
+    )
+
+
+def test_two_policies_share_a_deployment_and_nothing_else(engine, log, client, tab_policy, turn_of):
     other = tab_policy.model_copy(
         update={"name": "chat", "reward": tab_policy.reward.model_copy(update={"name": "chat", "clamp": (-1.0, 0.5)})}
     )
     policies = {"tab": tab_policy, "chat": other}
-    client = TestClient(make_app(log, policies, IngestConfig(), system_clock))
     for policy in policies:
         turn = turn_of(episode_id=f"ep-{policy}", policy=policy, version=f"{policy}-v0000")
         log.append("turns", [Entry(turn.episode_id, turn.encode())])
         told = [event(policy, f"ep-{policy}", "shown", 1), event(policy, f"ep-{policy}", "accepted", 2, characters=5)]
-        assert client.post("/v1/events", json=told).status_code == 202
+        assert send(client, told).status_code == 202
     drain(engine, log, policies)
     closings = [event(policy, f"ep-{policy}", "closed", 3) for policy in policies]
-    assert client.post("/v1/events", json=closings).status_code == 202
+    assert send(client, closings).status_code == 202
     drain(engine, log, policies)
     with reading(engine) as session:
         rewards = {row.policy: row for row in session.exec(select(RewardRow)).all()}
@@ -83,18 +84,17 @@ def test_two_policies_share_a_deployment_and_nothing_else(engine, log, tab_polic
     assert sample.segments[0].completion_ids == (7, 8, 2) and sample.segments[0].credit == 0.75
 
 
-def test_late_persistence_changes_a_ready_sample_and_leaves_a_claimed_one(engine, log, tab_policy, turn_of):
+def test_late_persistence_changes_a_ready_sample_and_leaves_a_claimed_one(engine, log, client, tab_policy, turn_of):
     policies = {"tab": tab_policy}
-    client = TestClient(make_app(log, policies, IngestConfig(), system_clock))
     for episode in ("ep-a", "ep-b"):
         log.append("turns", [Entry(episode, turn_of(episode_id=episode).encode())])
-        client.post("/v1/events", json=[event("tab", episode, "accepted", 2, characters=5), event("tab", episode, "closed", 3)])
+        send(client, [event("tab", episode, "accepted", 2, characters=5), event("tab", episode, "closed", 3)])
     drain(engine, log, policies)
     with writing(engine) as session:
         row = session.get(SampleRow, "ep-b")
         row.state = SampleState.CLAIMED
         session.add(row)
-    client.post("/v1/events", json=[event("tab", episode, "reverted", 5) for episode in ("ep-a", "ep-b")])
+    send(client, [event("tab", episode, "reverted", 5) for episode in ("ep-a", "ep-b")])
     drain(engine, log, policies)
     with reading(engine) as session:
         ready, claimed = session.get(SampleRow, "ep-a"), session.get(SampleRow, "ep-b")
@@ -110,10 +110,9 @@ def test_late_persistence_changes_a_ready_sample_and_leaves_a_claimed_one(engine
         assert session.get(SampleRow, "ep-b").reward == 0.5
 
 
-def test_poison_is_buried_and_the_next_message_is_read(engine, log, tab_policy, turn_of):
+def test_poison_is_buried_and_the_next_message_is_read(engine, log, client, tab_policy, turn_of):
     log.append("turns", [Entry("ep-1", b"not json"), Entry("ep-1", b"{}"), Entry("ep-1", turn_of().encode())])
-    client = TestClient(make_app(log, {"tab"}, IngestConfig(), system_clock))
-    client.post("/v1/events", json=[event("tab", "ep-1", "accepted", 2, characters=5), event("tab", "ep-1", "closed", 3)])
+    send(client, [event("tab", "ep-1", "accepted", 2, characters=5), event("tab", "ep-1", "closed", 3)])
     drain(engine, log, {"tab": tab_policy})
     assert sum(log.ends("turns.dlq").values()) == 2
     with reading(engine) as session:

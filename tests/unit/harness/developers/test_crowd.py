@@ -37,22 +37,22 @@ def test_what_the_file_says_next_is_accepted_and_nothing_else():
 def test_an_accepted_answer_leads_to_shown_accepted_closed_and_a_later_look():
     request = Plan([CODE], PLAIN, 1).request(3)
     due = react(request, answer(request.question.following[:12]), PLAIN, "tab", NOW)
-    kinds = [one.event["happening"]["kind"] for one in due]
+    kinds = [one.event["type"].removeprefix("slipstream.") for one in due]
     assert kinds[:3] == ["shown", "accepted", "closed"] and kinds[3] in ("persisted", "edited", "reverted")
-    assert due[3].after_s >= 1.0 and len({one.event["event_id"] for one in due}) == 4
+    assert due[3].after_s >= 1.0 and len({one.event["id"] for one in due}) == 4
 
 
 def test_silence_leads_to_closed_only():
     request = Plan([CODE], PLAIN, 1).request(3)
-    assert [one.event["happening"]["kind"] for one in react(request, answer(""), PLAIN, "tab", NOW)] == ["closed"]
+    assert [one.event["type"].removeprefix("slipstream.") for one in react(request, answer(""), PLAIN, "tab", NOW)] == ["closed"]
 
 
 @pytest.mark.parametrize(
     ("habit", "shows"),
     [
-        ({"broken_client": 1.0}, lambda event: "+" not in event["occurred_at"]),
-        ({"foreign_turn": 1.0}, lambda event: event["turn_id"].startswith("ep-foreign-")),
-        ({"skewed_clock": 1.0}, lambda event: event["occurred_at"].startswith("2026-01-15")),
+        ({"broken_client": 1.0}, lambda event: "+" not in event["time"]),
+        ({"foreign_turn": 1.0}, lambda event: event["turnid"].startswith("ep-foreign-")),
+        ({"skewed_clock": 1.0}, lambda event: event["time"].startswith("2026-01-15")),
     ],
 )
 def test_quirks_of_clients_show_in_their_first_event(habit, shows):
@@ -71,8 +71,8 @@ def test_events_are_kept_until_they_were_taken_and_twice_if_they_are_sent_twice(
     again = Ledger(tmp_path / "developers.db")
     (waiting,) = again.waiting()
     assert waiting.sendings == 2 and again.done() == {3} and again.sent() == 1
-    again.settled([(waiting.event["event_id"], "taken")])
-    again.settled([(waiting.event["event_id"], "taken")])
+    again.settled([(waiting.event["id"], "taken")])
+    again.settled([(waiting.event["id"], "taken")])
     assert again.waiting() == [] and again.unsent() == 0
 
 
