@@ -57,7 +57,7 @@ class Core:
         elif not self.tally.admit(len(line), self.limits.queue_events, self.limits.queue_bytes):
             self.tally.drop("queue_full")
         else:
-            self._courier.inbox.put(line)
+            self._courier.take(line)
             if self._thread is None:
                 self._start_or_wait()
             return True
@@ -69,7 +69,7 @@ class Core:
             order.done.set_result(self.tally.stats().queued == 0)
             return order.done
         self._start()
-        self._courier.inbox.put(order)
+        self._courier.order(order)
         return order.done
 
     def close(self, timeout_s: float | None = None) -> bool:
@@ -83,7 +83,7 @@ class Core:
         within_s = self.limits.exit_s if timeout_s is None else timeout_s
         order = Flush(time.monotonic() + within_s, last=True)
         self._start()
-        self._courier.inbox.put(order)
+        self._courier.order(order)
         try:
             return order.done.result(within_s + 0.05)
         except Exception:  # the thread is in the middle of a request, or never started
@@ -97,12 +97,17 @@ class Core:
             logger.warning("events wait for a thread: %s", error)
 
     def _start(self) -> None:
-        with self._starting:
+        """Not waiting for the lock: whoever holds it starts the thread, and may be this thread, interrupted by a signal."""
+        if self._thread is not None or not self._starting.acquire(blocking=False):
+            return
+        try:
             if self._thread is None:
                 thread = threading.Thread(target=self._courier.run, name="slipstream-events", daemon=True)
                 thread.start()
                 self._thread = thread
                 _close_at_the_end_of_a_worker()
+        finally:
+            self._starting.release()
 
 
 def _close_all() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import queue
 import random
 import time
@@ -16,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from slipstream_events.answer import LONGEST_WAIT_S, Fate, Then, Verdict
 from slipstream_events.backlog import Backlog
@@ -29,7 +31,6 @@ logger = logging.getLogger("slipstream_events")
 OnRefused = Callable[[Refused], object]
 TRIES = 3
 """Requests that are denied, or that the collector fails on, before their events are dropped."""
-DENIED_WAIT_S = 60.0
 _FIRST_WAIT_S = 0.25
 _LOOK_S = 30.0
 """How often an idle client looks for what other processes left in the spool."""
@@ -41,12 +42,17 @@ class Flush:
 
     deadline: float
     last: bool = False
+    ahead: int = 0
+    """Lines that were in the inbox before it."""
     done: Future[bool] = field(default_factory=Future)
 
 
 class Courier:
     def __init__(self, wire: Wire, backlog: Backlog, limits: Limits, tally: Tally, on_refused: OnRefused | None) -> None:
-        self.inbox: queue.SimpleQueue[bytes | Flush] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._new_orders: queue.SimpleQueue[Flush] = queue.SimpleQueue()
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._asleep = False
         self.in_hand: list[bytes] = []
         """Neither sent nor in the backlog; whoever ends the program without waiting for this thread saves them."""
         self._wire = wire
@@ -60,8 +66,19 @@ class Courier:
         self._not_before = 0.0
         self._look_at = 0.0
 
+    def take(self, line: bytes) -> None:
+        """From any thread, signal handlers included: nothing here waits for a lock. Wakes this thread only when there is cause."""
+        self._inbox.put(line)
+        if self._asleep or self._inbox.qsize() % self._limits.batch_events == 0:
+            self._asleep = False
+            self._bell.put(None)
+
+    def order(self, flush: Flush) -> None:
+        self._new_orders.put(flush)
+        self._bell.put(None)
+
     def run(self) -> None:
-        while not any(order.last for order in self._orders):
+        while not any(order.last and order.ahead <= 0 for order in self._orders):
             try:
                 self._gather()
                 self._forward()
@@ -71,22 +88,32 @@ class Courier:
         self._end()
 
     def _gather(self) -> None:
-        """Until a batch is full, its oldest event has waited long enough, an order came, or the backlog is due."""
+        """Until a batch is full, its first event has waited long enough, an order came, or the backlog is due."""
+        _drain(self._bell)
         due = max(self._look_at, self._not_before)
-        size_bytes = 0
-        while len(self.in_hand) < self._limits.batch_events and size_bytes < self._limits.queue_bytes // 4:
-            wait_s = due - time.monotonic()
-            try:
-                item = self.inbox.get(timeout=wait_s) if wait_s > 0 else self.inbox.get_nowait()
-            except queue.Empty:
-                return
-            if isinstance(item, Flush):
-                self._orders.append(item)
-                return
-            if not self.in_hand:
-                due = min(due, time.monotonic() + self._limits.linger_s)
-            self.in_hand.append(item)
-            size_bytes += len(item)
+        if self._inbox.empty() and not self._orders:
+            self._asleep = True
+            if self._inbox.empty() and self._new_orders.empty():  # after the flag: what comes now rings
+                self._rest(due)
+            self._asleep = False
+        due = min(due, time.monotonic() + self._limits.linger_s)
+        while not self._orders and self._new_orders.empty() and self._inbox.qsize() < self._limits.batch_events:
+            if not self._rest(due):
+                break
+        for order in _drain(self._new_orders):
+            order.ahead = self._inbox.qsize()
+            self._orders.append(order)
+        self.in_hand += _drain(self._inbox, self._limits.batch_events, self._limits.queue_bytes // 4)
+        for order in self._orders:
+            order.ahead -= len(self.in_hand)
+
+    def _rest(self, until: float) -> bool:
+        """Until the bell rings; False when it did not."""
+        try:
+            self._bell.get(timeout=max(0.0, until - time.monotonic()))
+        except queue.Empty:
+            return False
+        return True
 
     def _forward(self) -> None:
         if self.in_hand:
@@ -112,38 +139,32 @@ class Courier:
                 return
             self._look_at = 0.0
             claim.settle(self._send(claim.lines))
-            if not self._orders and not self.inbox.empty():
+            if not self._orders and not self._inbox.empty():
                 return
 
     def _answer_orders(self) -> None:
         now = time.monotonic()
         for order in [order for order in self._orders if not order.last]:
-            empty = self._look_at > now and self.inbox.empty()
-            if empty or order.deadline <= now or order.done.cancelled():
+            sent = order.ahead <= 0 and self._look_at > now
+            if sent or order.deadline <= now or order.done.cancelled():
                 self._orders.remove(order)
                 if order.done.set_running_or_notify_cancel():
-                    order.done.set_result(empty)
+                    order.done.set_result(sent)
 
     def _end(self) -> None:
+        sent = self._look_at > time.monotonic()
         try:
             self.save()
             self._wire.close()
         finally:
             for order in self._orders:
                 if order.done.set_running_or_notify_cancel():
-                    order.done.set_result(self._look_at > time.monotonic())
+                    order.done.set_result(sent)
 
     def save(self) -> None:
         """Put on disk what is still in memory; for the end of the program, from whichever thread gets there."""
         with self._backlog.lock:
-            lines, self.in_hand = self.in_hand, []
-            while True:
-                try:
-                    item = self.inbox.get_nowait()
-                except queue.Empty:
-                    break
-                if isinstance(item, bytes):
-                    lines.append(item)
+            lines, self.in_hand = self.in_hand + _drain(self._inbox), []
             for start in range(0, len(lines), self._limits.batch_events):
                 self._backlog.add(lines[start : start + self._limits.batch_events])
             self._backlog.abandon()
@@ -201,7 +222,7 @@ class Courier:
         """Half of the wait is certain and half is chance, so that many clients do not come back together."""
         self._failures += 1
         denied = verdict.then is Then.DENIED
-        first, longest = (DENIED_WAIT_S, LONGEST_WAIT_S) if denied else (_FIRST_WAIT_S, self._limits.wait_s)
+        first, longest = (self._limits.denied_wait_s, LONGEST_WAIT_S) if denied else (_FIRST_WAIT_S, self._limits.wait_s)
         wait_s = min(longest, first * 2 ** min(self._failures - 1, 20))
         wait_s = random.uniform(wait_s / 2, wait_s)
         if verdict.wait_s is not None:
@@ -228,3 +249,19 @@ class Courier:
                 self._on_refused(refused)
             except Exception:
                 logger.exception("on_refused failed")
+
+
+T = TypeVar("T")
+
+
+def _drain(source: queue.SimpleQueue[T], most: float = math.inf, most_bytes: float = math.inf) -> list[T]:
+    taken: list[T] = []
+    size_bytes = 0
+    while len(taken) < most and size_bytes < most_bytes:
+        try:
+            taken.append(source.get_nowait())
+        except queue.Empty:
+            break
+        if isinstance(taken[-1], bytes):
+            size_bytes += len(taken[-1])
+    return taken

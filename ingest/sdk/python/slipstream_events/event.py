@@ -68,6 +68,8 @@ def stable_id(*parts: str) -> str:
 def encode(
     kind: str, turn: str | None, data: Mapping[str, Any], about: About, source: str, policy: str, consent: bool
 ) -> tuple[str, bytes]:
+    if not about.keys() <= About.__annotations__.keys():
+        raise TypeError(f"an event has no {', '.join(sorted(about.keys() - About.__annotations__.keys()))}")
     event_id = about.get("event_id") or new_id()
     at = about.get("at") or datetime.now(UTC)
     if at.tzinfo is None or at.utcoffset() is None:

@@ -16,12 +16,13 @@ RANGES: Final[dict[str, tuple[float, float]]] = {
     "request_s": (0.1, 120.0),
     "exit_s": (0.0, 60.0),
     "wait_s": (0.05, 3_600.0),
+    "denied_wait_s": (0.05, 3_600.0),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Ten knobs. Those that end in `_s` are seconds, those in `_bytes` bytes, those in `_events` events."""
+    """Eleven knobs. Those that end in `_s` are seconds, those in `_bytes` bytes, those in `_events` events."""
 
     batch_events: int = 100
     """Events of one request, and of one file in the spool."""
@@ -41,6 +42,8 @@ class Limits:
     """How long the end of the program may be held up."""
     wait_s: float = 60.0
     """The longest wait between two tries, unless the collector asks for a longer one."""
+    denied_wait_s: float = 60.0
+    """The first wait after a key was turned down; doubles, up to an hour."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
