@@ -1,14 +1,27 @@
-"""`python -m ingest collect` takes events over HTTP; `python -m ingest join` joins them."""
+"""`python -m ingest collect` takes events over HTTP; `join` joins them; `replay SOURCE FILE` sends recorded ones."""
 
 import sys
 
 from infra.process import run_process
-from ingest.collect.loop import collect
-from ingest.join.loop import join
 
-MAINS = {"collect": collect, "join": join}
+
+def main() -> None:
+    what = sys.argv[1] if len(sys.argv) > 1 else ""
+    if what == "collect":
+        from ingest.collect.loop import collect
+
+        run_process("ingest-collect", collect)
+    elif what == "join":
+        from ingest.join.loop import join
+
+        run_process("ingest-join", join)
+    elif what == "replay":
+        from ingest.replay.main import main as replay
+
+        sys.exit(replay(sys.argv[2:]))
+    else:
+        sys.exit("usage: python -m ingest collect|join|replay")
+
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2 or sys.argv[1] not in MAINS:
-        sys.exit(f"usage: python -m ingest {'|'.join(MAINS)}")
-    run_process(f"ingest-{sys.argv[1]}", MAINS[sys.argv[1]])
+    main()
