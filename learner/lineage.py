@@ -6,10 +6,9 @@ Enters: a version, or a person's hash. Leaves: versions. Reads rows that only gr
 
 from __future__ import annotations
 
-from contracts.states import SampleState
-from infra.db.query import Session, col, select
-from infra.db.tables.learner import CheckpointRow, CycleRow
-from infra.db.tables.rewarding import SampleRow
+from infra.db.query import Session
+from infra.db.tables.learner import CheckpointRow
+from infra.people import lineage
 
 
 def ancestors(session: Session, version: str) -> list[str]:
@@ -24,20 +23,4 @@ def ancestors(session: Session, version: str) -> list[str]:
 
 def touched_by(session: Session, subject_hash: str) -> list[str]:
     """Versions trained on this person's samples and all that descend from those, oldest first."""
-    trained = select(CycleRow.version).where(
-        col(CycleRow.cycle_id).in_(
-            select(SampleRow.cycle_id).where(SampleRow.subject == subject_hash, SampleRow.state == SampleState.CONSUMED)
-        )
-    )
-    touched = set(session.exec(trained).all())
-    policies = set(session.exec(select(CheckpointRow.policy).where(col(CheckpointRow.version).in_(touched))).all())
-    rows = session.exec(
-        select(CheckpointRow.version, CheckpointRow.parent, CheckpointRow.policy)
-        .where(col(CheckpointRow.policy).in_(policies))
-        .order_by(CheckpointRow.policy, col(CheckpointRow.number))
-    ).all()
-    # A parent's number is smaller than its child's, so one pass in order finds all descendants.
-    for version, parent, _ in rows:
-        if parent in touched:
-            touched.add(version)
-    return [version for version, _, _ in rows if version in touched]
+    return [touched.version for touched in lineage.touched_by(session, [subject_hash])]

@@ -144,3 +144,67 @@ def revoke_key(key_id: Annotated[str, typer.Argument(help="As `keys list` shows 
     from infra.cli.keys import revoke
 
     raise typer.Exit(revoke(chosen_settings(home), key_id))
+
+
+subject = typer.Typer(no_args_is_help=True, help="What a person may ask for, by the name that clients send as X-Subject.")
+app.add_typer(subject, name="subject")
+
+PersonName = Annotated[str, typer.Argument(help="As clients send it in X-Subject; never stored.", show_default=False)]
+
+
+@subject.command("export")
+def export_subject(
+    name: PersonName,
+    to: Annotated[Path | None, typer.Option(help="File to write. [default: subject-<hash>.json]", show_default=False)] = None,
+    home: Home = None,
+) -> None:
+    """Write everything that is stored of a person into one JSON file that only you can read."""
+    from infra.cli.chosen import chosen_settings
+    from infra.cli.subject import export as run
+
+    raise typer.Exit(run(chosen_settings(home), name, to))
+
+
+@subject.command("delete")
+def delete_subject(
+    name: PersonName,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+    home: Home = None,
+) -> None:
+    """Remove everything that is stored of a person, keep it away, and list the checkpoints it is in. Harmless when repeated."""
+    from infra.cli.chosen import chosen_settings
+    from infra.cli.subject import delete as run
+
+    raise typer.Exit(run(chosen_settings(home), name, as_json))
+
+
+@subject.command("opt-out")
+def opt_out(name: PersonName, home: Home = None) -> None:
+    """From now on nothing of this person is recorded, whatever clients say. What is stored stays: see `delete`."""
+    from infra.cli.chosen import chosen_settings
+    from infra.cli.subject import set_opted_out as run
+
+    raise typer.Exit(run(chosen_settings(home), name, True))
+
+
+@subject.command("opt-in")
+def opt_in(name: PersonName, home: Home = None) -> None:
+    """Take an opt-out back: what clients say about this person's consent counts again."""
+    from infra.cli.chosen import chosen_settings
+    from infra.cli.subject import set_opted_out as run
+
+    raise typer.Exit(run(chosen_settings(home), name, False))
+
+
+@subject.command("rotate-key")
+def rotate_key(
+    forget_older_than: Annotated[
+        float | None, typer.Option(min=0, help="Destroy keys out of use for so many days.", show_default=False, metavar="DAYS")
+    ] = None,
+    home: Home = None,
+) -> None:
+    """Hash people's names with a new key from now on. Older keys still find what is stored, until they are forgotten."""
+    from infra.cli.chosen import chosen_settings
+    from infra.cli.subject import rotate_key as run
+
+    raise typer.Exit(run(chosen_settings(home), forget_older_than))

@@ -23,3 +23,6 @@ def come_alone(session: Session) -> None:
     """First thing in a transaction that deletes them."""
     if session.get_bind().dialect.name == "postgresql":
         session.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+    else:
+        # What is deleted is overwritten, not only forgotten.
+        session.execute(text("PRAGMA secure_delete = ON"))
