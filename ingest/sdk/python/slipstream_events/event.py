@@ -79,17 +79,18 @@ def encode(
         "id": event_id,
         "source": source,
         "type": f"slipstream.{kind}",
-        "time": at.astimezone(UTC).isoformat(),
         "policy": about.get("policy") or policy,
     }
-    if turn is not None:
-        event["turnid"] = turn
-    if (episode := about.get("episode")) is not None:
-        event["episodeid"] = episode
     if not about.get("consent", consent) or (turn is not None and turn.endswith(_WITHHELD)):
-        event["consent"] = False
-    elif data:
-        event["data"] = data
+        event["consent"] = False  # and nothing of when, where or what
+    else:
+        event["time"] = at.astimezone(UTC).isoformat()
+        if turn is not None:
+            event["turnid"] = turn
+        if (episode := about.get("episode")) is not None:
+            event["episodeid"] = episode
+        if data:
+            event["data"] = data
     try:
         return event_id, json.dumps(event, separators=(",", ":"), allow_nan=False).encode()
     except (ValueError, TypeError, RecursionError) as error:
