@@ -10,6 +10,8 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
+from contracts.outcome import Outcome, Refusal
+from contracts.topics import OUTCOMES, REFUSALS, Topic
 from infra.clock import Clock, system_clock
 from infra.db.engine import open_db
 from infra.door import Door
@@ -69,3 +71,23 @@ def send(client: TestClient, events: Any, **headers: str) -> Any:
     kind = BATCH if isinstance(events, list) or body.lstrip()[:1] == b"[" else ONE
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return client.post("/v1/events", content=body, headers={"content-type": kind, **named})
+
+
+def outcomes(log: EventLog) -> list[Outcome]:
+    return [Outcome.decode(value) for value in lines(log, OUTCOMES)]
+
+
+def refusals(log: EventLog) -> list[Refusal]:
+    return [Refusal.decode(value) for value in lines(log, REFUSALS)]
+
+
+def lines(log: EventLog, topic: Topic) -> list[bytes]:
+    """All there is, as it lies there."""
+    log.ensure([topic])
+    total = sum(log.ends(topic.name).values())
+    consumer = log.consumer(f"test-{topic.name}", [topic.name])
+    found: list[bytes] = []
+    while len(found) < total:
+        found += [message.value for message in consumer.poll(0.2)]
+    consumer.close()
+    return found
