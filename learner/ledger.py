@@ -175,9 +175,8 @@ def _end(session: Session, cycle_id: str, state: CycleState, reason: str | None,
 
 def _still_ours(session: Session, cycle_id: str, ids: Sequence[str]) -> None:
     """A person's samples may have been deleted, or quarantined, while they were trained on: then these weights must not be."""
-    rows = session.exec(
-        select(SampleRow.sample_id).where(SampleRow.cycle_id == cycle_id, SampleRow.state == SampleState.CLAIMED)
-    ).all()
+    held = select(SampleRow.sample_id).where(SampleRow.cycle_id == cycle_id, SampleRow.state == SampleState.CLAIMED)
+    rows = session.exec(held.with_for_update()).all()
     if sorted(rows) != list(ids):
         raise Fenced(f"{cycle_id} holds {len(rows)} samples, not the {len(ids)} it was trained on")
 

@@ -8,12 +8,19 @@ compare its whole one with it, and every ratio would be wrong.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from contracts.episode import Episode
+from contracts.outcome import FollowUp, Outcome, Unrecognised
 from contracts.reward import Sample, Segment
 from contracts.turn import Sampling
+from infra.people.scan import kinds
 from rewarding.blend import Judged
 
 TRAINABLE_ROLES = frozenset({"main"})
+
+SECRETS = "secrets"
+"""The reason by which samples are counted that are kept out because of them."""
 
 
 def assign(episode: Episode, judged: Judged) -> Sample | None:
@@ -47,6 +54,33 @@ def assign(episode: Episode, judged: Judged) -> Sample | None:
         segments=segments,
         sampled_at=episode.turns[0].started_at,
     )
+
+
+def holds_secrets(episode: Episode) -> bool:
+    """In a prompt or an answer, as serving marked its turn, or in what somebody wrote afterwards; a function of the revision."""
+    return any(turn.secrets for turn in episode.turns) or any(
+        kinds(text) for outcome in episode.outcomes for text in free_text(outcome)
+    )
+
+
+def free_text(outcome: Outcome) -> Iterator[str]:
+    """What a person typed, or what a newer client sent of which nobody here knows what it is."""
+    happening = outcome.happening
+    if isinstance(happening, FollowUp):
+        yield happening.text
+    elif isinstance(happening, Unrecognised):
+        yield from _strings(happening.model_dump(exclude={"kind"}))
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield from _strings(f'{name} = "{each}"' if isinstance(each, str) else each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _strings(each)
 
 
 def _whole(sampling: Sampling) -> bool:

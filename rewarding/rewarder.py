@@ -2,6 +2,7 @@
 
 Enters: pointers to episode revisions. Leaves: reward rows, their parts, and samples. An older revision that comes after a newer
 one changes nothing. A claimed sample is left as the cycle took it; should the cycle be abandoned, `refresh` brings it up to date.
+A sample with secrets in it is excluded, without its tokens, and counted by that reason.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from infra.db.insert import insert_new, upsert
 from infra.db.query import Engine, Session, col, select
 from infra.db.tables.ingest import RevisionRow
 from infra.db.tables.rewarding import RewardPartRow, RewardRow, SampleRow
+from infra.people import gate
 from infra.stream import Delivery
 from rewarding.blend import Blend
-from rewarding.credit import assign
+from rewarding.credit import SECRETS, assign, holds_secrets
 
 GROUP = "rewarding"
 _AT_ONCE = 400
-_NEWS = ("revision", "reward", "body")
+_NEWS = ("revision", "reward", "body", "state", "reason")
 
 
 class Rewarder:
@@ -33,6 +35,7 @@ class Rewarder:
         self._specs = {name: policy.reward.id for name, policy in policies.items()}
 
     def apply(self, session: Session, deliveries: Sequence[Delivery]) -> None:
+        gate.come_through(session)
         newest: dict[str, int] = {}
         for delivery in deliveries:
             closed = delivery.record
@@ -43,6 +46,7 @@ class Rewarder:
     def refresh(self, engine: Engine) -> int:
         """Bring READY samples up to their newest reward; answers how many had fallen behind."""
         with writing(engine) as session:
+            gate.come_through(session)
             behind = session.exec(
                 select(RewardRow.episode_id, RewardRow.revision)
                 .join(SampleRow, col(SampleRow.sample_id) == col(RewardRow.episode_id))
@@ -52,7 +56,7 @@ class Rewarder:
             for episode_id, revision in behind:
                 row = session.get(RevisionRow, (episode_id, revision))
                 if row is not None and row.policy in self._blends:
-                    self._sample(session, [self._judge(Episode.decode(row.body))[1:]])
+                    self._sample(session, [self._judge(Episode.decode(row.body))])
         return len(behind)
 
     def _reward(self, session: Session, newest: Mapping[str, int]) -> None:
@@ -68,14 +72,14 @@ class Rewarder:
             fresh = [e for e in episodes if known.get((e.episode_id, self._specs[e.policy]), 0) < e.revision]
             judged = [self._judge(episode) for episode in fresh]
             _keep_rewards(session, [(episode, reward) for episode, reward, _ in judged])
-            self._sample(session, [(reward, sample) for _, reward, sample in judged])
+            self._sample(session, judged)
 
     def _judge(self, episode: Episode) -> tuple[Episode, Reward, Sample | None]:
         judged = self._blends[episode.policy].judge(episode)
         return episode, judged.reward, assign(episode, judged)
 
-    def _sample(self, session: Session, judged: Sequence[tuple[Reward, Sample | None]]) -> None:
-        rows = [_sample_row(sample) for _, sample in judged if sample is not None]
+    def _sample(self, session: Session, judged: Sequence[tuple[Episode, Reward, Sample | None]]) -> None:
+        rows = [_sample_row(sample, holds_secrets(episode)) for episode, _, sample in judged if sample is not None]
         new = insert_new(session, SampleRow, rows) if rows else set()
         for row in rows:
             if row.sample_id in new:
@@ -131,18 +135,18 @@ def _part_rows(reward: Reward) -> list[RewardPartRow]:
     ]
 
 
-def _sample_row(sample: Sample) -> SampleRow:
+def _sample_row(sample: Sample, barred: bool) -> SampleRow:
     versions = [span.version for segment in sample.segments for span in segment.spans]
     return SampleRow(
         sample_id=sample.sample_id,
         policy=sample.policy,
         revision=sample.revision,
-        state=SampleState.READY,
-        reason=None,
+        state=SampleState.EXCLUDED if barred else SampleState.READY,
+        reason=SECRETS if barred else None,
         cycle_id=None,
         lag_version=min(versions) if versions else None,
         subject=sample.subject,
         reward=sample.reward,
         sampled_ms=to_ms(sample.sampled_at),
-        body=sample.model_dump_json(),
+        body="" if barred else sample.model_dump_json(),
     )

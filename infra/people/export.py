@@ -102,9 +102,7 @@ def _rows(session: Session, table: type[SQLModel], column: Any, names: Sequence[
 
 
 def _checkpoints(session: Session, hashes: Sequence[str]) -> Iterator[dict[str, Any]]:
-    known = {
-        one.version: {"version": one.version, "policy": one.policy, "samples": one.samples} for one in touched_by(session, hashes)
-    }
+    known = {one.version: one for one in touched_by(session, hashes)}
     deletions = select(DeletedSubjectRow.deletion_id).where(col(DeletedSubjectRow.subject).in_(hashes))
     for row in session.exec(select(TouchedRow).where(col(TouchedRow.deletion_id).in_(deletions))).all():
         known.setdefault(row.version, Touched(row.version, row.policy, row.samples, row.state_then))
