@@ -8,7 +8,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from infra.cli.status import running_home
 from infra.settings import Settings, load_settings
+from infra.supervisor.lock import holder
+from infra.supervisor.state import read_state
 
 
 def chosen_settings(
@@ -20,3 +23,14 @@ def chosen_settings(
         if value is not None:
             os.environ[f"SLIPSTREAM_{name}"] = str(value)
     return load_settings()
+
+
+def as_it_runs(settings: Settings) -> Settings:
+    """With the folders, ports and policies of what runs, where something does."""
+    home = running_home(settings.home)
+    state = read_state(home)
+    if holder(home) is None or state is None:
+        return settings
+    policies = settings.policies if state.policies is None else Path(state.policies)
+    port_base = state.ports.get("gateway", settings.port_base)
+    return settings.model_copy(update={"home": home, "policies": policies, "only": state.only, "port_base": port_base})

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from contracts.errors import Retry, SlipstreamError
-from infra.cli.status import running_home
+from infra.cli.chosen import as_it_runs
 from infra.settings import Settings
 from infra.supervisor import preflight, table
 from infra.supervisor.lock import holder
@@ -38,21 +38,10 @@ class Finding:
 
 
 def doctor(settings: Settings) -> int:
-    settings = _as_it_runs(settings)
+    settings = as_it_runs(settings)
     findings = [*_preflight(settings), *_processes(settings), *_lags(settings)]
     _show(Console(), findings)
     return 0 if all(finding.ok for finding in findings) else 1
-
-
-def _as_it_runs(settings: Settings) -> Settings:
-    """With the folders, ports and policies of what runs, where something does."""
-    home = running_home(settings.home)
-    state = read_state(home)
-    if holder(home) is None or state is None:
-        return settings
-    policies = settings.policies if state.policies is None else Path(state.policies)
-    port_base = state.ports.get("gateway", settings.port_base)
-    return settings.model_copy(update={"home": home, "policies": policies, "only": state.only, "port_base": port_base})
 
 
 def _preflight(settings: Settings) -> Iterator[Finding]:

@@ -103,6 +103,30 @@ def down(home: Home = None) -> None:
     raise typer.Exit(run(chosen_settings(home)))
 
 
+@app.command()
+def replay(
+    source: Annotated[str, typer.Argument(help="Whose recording it is: cups, rhe_chat, or one that a package adds.")],
+    file: Annotated[Path, typer.Argument(help="JSON lines.")],
+    policy: Annotated[str | None, typer.Option(help="Policy to tell. [default: SOURCE]", show_default=False)] = None,
+    speed: Annotated[float, typer.Option(min=0, help="Times as fast as recorded; 0: as fast as possible.")] = 1000.0,
+    longest_pause: Annotated[
+        float | None, typer.Option(min=0, help="Recorded seconds at which a pause is cut off.", show_default=False)
+    ] = None,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds, at most, for everything to be joined.")] = 120.0,
+    anew: Annotated[bool, typer.Option("--anew", help="From the first line, not where an interrupted run stopped.")] = False,
+    home: Home = None,
+    port_base: PortBase = None,
+) -> None:
+    """Send recorded traffic through the running service, and show what it made of it. Harmless when repeated."""
+    from infra.cli.chosen import chosen_settings
+    from infra.cli.replay import replay as run
+
+    pauses = () if longest_pause is None else ("--longest-pause", str(longest_pause))
+    named = () if policy is None else ("--policy", policy)
+    flags = ("--speed", str(speed), "--wait", str(wait), *pauses, *named, *(("--anew",) if anew else ()))
+    raise typer.Exit(run(chosen_settings(home, port_base), (*flags, "--", source, str(file))))
+
+
 keys = typer.Typer(no_args_is_help=True, help="Make, list and revoke the keys with which programs come in.")
 app.add_typer(keys, name="keys")
 

@@ -43,6 +43,15 @@ class Collector:
         self._url = url
         self._headers = {"Content-Type": BATCH, **({"Authorization": f"Bearer {key}"} if key else {})}
 
+    def look(self) -> None:
+        """Raises `StartError` where nothing answers, before anything is told."""
+        try:
+            with urllib.request.urlopen(self._url.replace("/v1/events", "/health"), timeout=_TIMEOUT_S):
+                pass
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", None) or error
+            raise StartError(f"no collector answers at {self._url} ({reason}); start the service with `slipstream up`") from error
+
     def send(self, events: Sequence[Wire]) -> list[Refused]:
         body = json.dumps(events, allow_nan=False).encode()
         request = urllib.request.Request(self._url, data=body, headers=self._headers, method="POST")

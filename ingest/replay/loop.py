@@ -20,7 +20,7 @@ from infra.stream import patiently
 from ingest.replay.collector import Busy, Collector, Refused
 from ingest.replay.pace import Pace
 from ingest.replay.progress import Progress
-from ingest.replay.readback import settled
+from ingest.replay.readback import Fates, fates
 from ingest.replay.screen import Screen
 from ingest.replay.source import Answer, Told
 from ingest.replay.translate import Replay
@@ -62,7 +62,8 @@ class Teller:
         return refused
 
     def _hand_over(self, told: Sequence[Told], stop: threading.Event) -> list[Refused]:
-        turns = [self._how.turn(one) for one in told if isinstance(one, Answer)]
+        answers = [one for one in told if isinstance(one, Answer)]
+        turns = [self._how.turn(answer) for answer in answers if answer.episode not in self._how.withheld]
         events = [self._how.event(one) for one in told if not isinstance(one, Answer)]
         try:
             if turns:
@@ -75,14 +76,12 @@ class Teller:
             raise
 
 
-def wait_joined(engine: Engine, events: Collection[str], within_s: float, screen: Screen, stop: threading.Event) -> bool:
-    """Whether all of them came to rest in time."""
+def wait_at_rest(engine: Engine, events: Collection[str], within_s: float, screen: Screen, stop: threading.Event) -> Fates:
+    """What became of them, as soon as that is known of all of them, or when the time is over."""
     deadline = time.monotonic() + within_s
     while True:
         with reading(engine) as session:
-            joined = settled(session, events)
-        screen.done(joined)
-        if joined >= len(events):
-            return True
-        if time.monotonic() >= deadline or stop.wait(_LOOK_S):
-            return False
+            found = fates(session, events)
+        screen.done(found.at_rest)
+        if found.at_rest >= len(events) or time.monotonic() >= deadline or stop.wait(_LOOK_S):
+            return found

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -18,19 +19,21 @@ from rich.console import Console
 from contracts.errors import SlipstreamError, UnknownName
 from contracts.topics import TURNS
 from infra.db.engine import open_db, reading
+from infra.db.query import Engine
 from infra.eventlog.open import open_log
+from infra.people.register import OptOuts
 from infra.policies import load_policies, policy_folder
-from infra.secrets import load_secrets
+from infra.secrets import Secrets, load_secrets
 from infra.settings import Settings, load_settings
 from infra.supervisor.program import LOOPBACK
 from ingest.replay.collector import Collector, Refused
-from ingest.replay.loop import Teller, wait_joined
+from ingest.replay.loop import Teller, wait_at_rest
 from ingest.replay.pace import Pace
 from ingest.replay.progress import Progress
 from ingest.replay.readback import episodes
 from ingest.replay.recording import Recording, read_recording
 from ingest.replay.screen import Screen, show_facts, show_refused
-from ingest.replay.source import SOURCES, Event, Source
+from ingest.replay.source import SOURCES, Answer, Event, Source
 from ingest.replay.translate import Replay
 
 KEY = "SLIPSTREAM_KEY"
@@ -65,17 +68,40 @@ def replay(asked: argparse.Namespace, settings: Settings, stop: threading.Event,
     source = SOURCES.get(asked.source)()
     recording = read_recording(source, asked.file)
     policy = _policy(asked.policy or asked.source, settings)
-    how = Replay(asked.source, policy, load_secrets(settings.home).subject_key)
-    refused = _tell(asked, settings, how, recording, stop, console)
-    show_refused(console, refused)
+    host = LOOPBACK if settings.host in ("0.0.0.0", "::", "") else settings.host
+    collector = Collector(f"http://{host}:{settings.collector_port}/v1/events", os.environ.get(KEY))
+    collector.look()
+    engine = open_db(settings.database)
+    how = _how(asked.source, policy, recording, load_secrets(settings.home), engine)
+    if how.withheld:
+        console.print(
+            f"{len(how.withheld)} episodes are of people who opted out: they are counted, and nothing else of them is kept."
+        )
+    show_refused(console, _tell(asked, settings, how, recording, collector, stop, console))
     if stop.is_set():
         console.print("Stopped; the same command goes on from here.")
         return _STOPPED
-    return _read_back(asked.wait, settings, how, source, recording, refused, stop, console)
+    return _read_back(asked.wait, engine, how, source, recording, stop, console)
+
+
+def _how(source: str, policy: str, recording: Recording, secrets: Secrets, engine: Engine) -> Replay:
+    """With the episodes of those who do not want to be recorded here."""
+    out = OptOuts(engine)
+    out.refresh()
+    how = Replay(source, policy, secrets.subject_key)
+    answers = (one for one in recording.told if isinstance(one, Answer))
+    withheld = frozenset(answer.episode for answer in answers if secrets.registered(how.person(answer.person)) in out)
+    return replace(how, withheld=withheld)
 
 
 def _tell(
-    asked: argparse.Namespace, settings: Settings, how: Replay, recording: Recording, stop: threading.Event, console: Console
+    asked: argparse.Namespace,
+    settings: Settings,
+    how: Replay,
+    recording: Recording,
+    collector: Collector,
+    stop: threading.Event,
+    console: Console,
 ) -> list[Refused]:
     told = recording.told
     progress = Progress(settings.home, how.source, how.policy, recording.digest)
@@ -85,8 +111,6 @@ def _tell(
     log = open_log(settings)
     try:
         log.ensure([TURNS])
-        host = LOOPBACK if settings.host in ("0.0.0.0", "::", "") else settings.host
-        collector = Collector(f"http://{host}:{settings.collector_port}/v1/events", os.environ.get(KEY))
         with Screen(console, f"Telling {how.policy} of {asked.file.name}", len(told), done) as screen:
             refused = Teller(how, log, collector, progress, screen).tell(told, done, Pace(asked.speed, asked.longest_pause), stop)
     finally:
@@ -97,26 +121,21 @@ def _tell(
 
 
 def _read_back(
-    wait_s: float,
-    settings: Settings,
-    how: Replay,
-    source: Source,
-    recording: Recording,
-    refused: list[Refused],
-    stop: threading.Event,
-    console: Console,
+    wait_s: float, engine: Engine, how: Replay, source: Source, recording: Recording, stop: threading.Event, console: Console
 ) -> int:
-    turned_away = {one.event_id for one in refused}
-    events = {how.event_id(one.event_id) for one in recording.told if isinstance(one, Event)} - turned_away
-    engine = open_db(settings.database)
+    kept = [one for one in recording.told if one.episode not in how.withheld]
+    events = {how.event_id(one.event_id) for one in kept if isinstance(one, Event)}
     with Screen(console, "Waiting for the join", len(events), 0) as screen:
-        joined = wait_joined(engine, events, wait_s, screen, stop)
+        found = wait_at_rest(engine, events, wait_s, screen, stop)
     with reading(engine) as session:
-        facts = source.facts(episodes(session, {how.episode_id(one.episode) for one in recording.told}))
+        facts = source.facts(episodes(session, {how.episode_id(one.episode) for one in kept}))
     show_facts(console, f"{how.source} as {how.policy}", facts)
-    if not joined:
-        console.print("Not everything is joined yet; the figures are of what is.", style="yellow")
-    return 0 if joined and not refused else 1
+    if found.refused:
+        console.print(f"{found.refused:,} events were refused; the console says why.", style="red", highlight=False)
+    if found.at_rest < len(events):
+        waiting = len(events) - found.at_rest
+        console.print(f"{waiting:,} events are not joined yet; the figures are of what is.", style="yellow", highlight=False)
+    return 0 if found.joined == len(events) else 1
 
 
 def _policy(name: str, settings: Settings) -> str:

@@ -7,28 +7,39 @@ on their way. Nothing is computed from the recorded file here.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 from contracts.episode import Episode
 from contracts.states import Disposition
 from infra.db.query import Session, col, func, select
-from infra.db.tables.ingest import OutcomeRow, RevisionRow
+from infra.db.tables.ingest import OutcomeRow, RefusalRow, RevisionRow
 
 _AT_ONCE = 400
 
 
-def settled(session: Session, event_ids: Collection[str]) -> int:
-    """How many of these events have been joined, or came after their episode had been trained on."""
-    return sum(
-        session.exec(
-            select(func.count())
-            .select_from(OutcomeRow)
-            .where(
-                col(OutcomeRow.event_id).in_(some),
-                col(OutcomeRow.disposition).in_((Disposition.JOINED, Disposition.LATE)),
-            )
-        ).one()
-        for some in _chunks(event_ids)
-    )
+@dataclass(frozen=True)
+class Fates:
+    """`joined`: also those that came after their episode had been trained on. `refused`: by the collector, or without a turn."""
+
+    joined: int
+    refused: int
+
+    @property
+    def at_rest(self) -> int:
+        return self.joined + self.refused
+
+
+def fates(session: Session, event_ids: Collection[str]) -> Fates:
+    joined = refused = 0
+    for some in _chunks(event_ids):
+        mine = col(OutcomeRow.event_id).in_(some)
+        query = select(OutcomeRow.disposition, func.count()).where(mine).group_by(col(OutcomeRow.disposition))
+        by_fate = dict(session.exec(query).all())
+        joined += by_fate.get(Disposition.JOINED, 0) + by_fate.get(Disposition.LATE, 0)
+        refused += by_fate.get(Disposition.REFUSED, 0)
+        turned_away = select(func.count()).select_from(RefusalRow).where(col(RefusalRow.event_id).in_(some))
+        refused += session.exec(turned_away).one()
+    return Fates(joined, refused)
 
 
 def episodes(session: Session, episode_ids: Collection[str]) -> Iterator[Episode]:

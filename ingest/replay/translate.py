@@ -24,11 +24,19 @@ Wire = dict[str, Any]
 
 @dataclass(frozen=True)
 class Replay:
-    """One recording going to one policy. People's names are hashed with the deployment's key, as serving does."""
+    """One recording going to one policy. People's names are hashed with the deployment's key, as serving does.
+
+    `withheld`: recorded episodes of people who do not want to be recorded here. Nothing of them is sent but ids that say so.
+    """
 
     source: str
     policy: str
     subject_key: bytes
+    withheld: frozenset[str] = frozenset()
+
+    def person(self, recorded: str) -> str:
+        """A person's name as `slipstream subject` knows it."""
+        return f"{self.source}/{recorded}"
 
     def episode_id(self, recorded: str) -> str:
         return f"{self.source}:{self.policy}:{recorded}"
@@ -45,7 +53,7 @@ class Replay:
                 episode_id=episode,
                 parent_turn_id=None if answer.parent is None else turn_id(episode, answer.parent),
                 policy=self.policy,
-                subject=subject_hash(self.subject_key, f"{self.source}/{answer.person}"),
+                subject=subject_hash(self.subject_key, self.person(answer.person)),
                 consent=True,
                 prompt_ids=None,
                 completion_ids=None,
@@ -76,8 +84,11 @@ class Replay:
             "policy": self.policy,
             "episodeid": episode,
         }
+        consent = event.episode not in self.withheld
         if event.n is not None:
-            wire["turnid"] = turn_id(episode, event.n)
-        if happening:
+            wire["turnid"] = turn_id(episode, event.n, consent)
+        if not consent:
+            wire["consent"] = False
+        elif happening:
             wire["data"] = happening
         return wire
