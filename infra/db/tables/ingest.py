@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import time
+
 from sqlalchemy import Index, text
 from sqlmodel import BigInteger, Field, SQLModel
 
@@ -75,11 +77,16 @@ class EpisodeRow(SQLModel, table=True):
     closed_ms: int | None = Field(sa_type=BigInteger)
 
 
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
 class RevisionRow(SQLModel, table=True):
-    """A published revision, whole and immutable."""
+    """A published revision, whole and immutable. `published_ms`: by this machine's clock; retention counts from there."""
 
     __tablename__ = "ingest_revisions"
     episode_id: str = Field(primary_key=True)
     revision: int = Field(primary_key=True)
     policy: str = Field(index=True)
+    published_ms: int = Field(default_factory=_now_ms, sa_type=BigInteger, sa_column_kwargs={"default": _now_ms})
     body: str

@@ -95,6 +95,7 @@ def upgrade() -> None:
         sa.Column("episode_id", sa.String(), nullable=False),
         sa.Column("revision", sa.Integer(), nullable=False),
         sa.Column("policy", sa.String(), nullable=False),
+        sa.Column("published_ms", sa.BigInteger(), nullable=False),
         sa.Column("body", sa.String(), nullable=False),
         sa.PrimaryKeyConstraint("episode_id", "revision"),
     )
