@@ -232,3 +232,48 @@ def rotate_key(
     from infra.cli.subject import rotate_key as run
 
     raise typer.Exit(run(chosen_settings(home), forget_older_than))
+
+
+dlq = typer.Typer(no_args_is_help=True, help="What could not be read: look at it, try it again.")
+app.add_typer(dlq, name="dlq")
+
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic it came from.")]
+Number = Annotated[int, typer.Argument(metavar="PARTITION", min=0)]
+Offset = Annotated[int, typer.Argument(metavar="OFFSET", min=0)]
+
+
+@dlq.command("list")
+def dlq_list(home: Home = None) -> None:
+    """How many dead letters each topic has, why, and the newest."""
+    from infra.cli.chosen import chosen_settings
+    from infra.cli.dlq import list_buried
+
+    raise typer.Exit(list_buried(chosen_settings(home)))
+
+
+@dlq.command("show")
+def dlq_show(topic: TopicName, partition: Number, offset: Offset, home: Home = None) -> None:
+    """One dead letter: where it lay, what is wrong with it, and what it says."""
+    from infra.cli.chosen import chosen_settings
+    from infra.cli.dlq import Place, show
+
+    raise typer.Exit(show(chosen_settings(home), Place(topic, partition, offset)))
+
+
+@dlq.command("retry")
+def dlq_retry(
+    place: Annotated[list[str] | None, typer.Argument(metavar="TOPIC PARTITION OFFSET", help="One of them.")] = None,
+    topic: Annotated[str | None, typer.Option(help="All that came from this topic.", show_default=False)] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All there are.")] = False,
+    home: Home = None,
+) -> None:
+    """Put the very bytes back on the topic they came from, each at most once."""
+    from infra.cli.chosen import chosen_settings
+    from infra.cli.dlq import Place, retry
+
+    chosen = None
+    if place:
+        if len(place) != 3 or not all(number.isdecimal() for number in place[1:]):
+            raise typer.BadParameter("expected TOPIC PARTITION OFFSET, as `slipstream dlq list` shows them")
+        chosen = Place(place[0], int(place[1]), int(place[2]))
+    raise typer.Exit(retry(chosen_settings(home), topic, everything, chosen))

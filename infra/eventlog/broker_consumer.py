@@ -58,6 +58,7 @@ class BrokerConsumer:
         self._not_before: dict[TopicPartition, float] = {}
         self._starts: dict[TopicPartition, int] = {}
         self._waiting: deque[tuple[TopicPartition, list[Message]]] = deque()
+        self._uncommitted: dict[TopicPartition, int] = {}
         self._largest = 32
         self._looked = 0.0
         self._closed = False
@@ -114,15 +115,21 @@ class BrokerConsumer:
         return found
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """A partition that went to another member is left out: its new owner commits."""
-        mine = self.assignment()
-        places = {TopicPartition(*place): to_commit(offsets[place]) for place in offsets if place in mine}
-        if not places:
+        """A partition that went to another member is left out: its new owner commits. While the group regroups the broker takes
+        no commits; they are told again with a later poll."""
+        self._uncommitted.update({TopicPartition(*place): offset for place, offset in offsets.items()})
+        self._commit()
+
+    def _commit(self) -> None:
+        held = self._held()
+        self._uncommitted = {place: offset for place, offset in self._uncommitted.items() if place in held}
+        if not self._uncommitted:
             return
         try:
-            self._consumer.commit(places)
+            self._consumer.commit({place: to_commit(offset) for place, offset in self._uncommitted.items()})
+            self._uncommitted = {}
         except LOST_PLACE as error:
-            log.debug("%s: the group moves on, %s not committed: %s", self._group, sorted(places), error)
+            log.debug("%s: the group moves on, %s not committed yet: %s", self._group, sorted(self._uncommitted), error)
         except KafkaError as error:
             raise explain(error, self._bootstrap) from error
 
@@ -139,6 +146,8 @@ class BrokerConsumer:
             return
         self._closed = True
         with explained(self._bootstrap):
+            with suppress(Retry):
+                self._commit()
             self._consumer.close(autocommit=False, timeout_ms=5_000)
 
     def _held(self) -> set[TopicPartition]:
@@ -147,6 +156,8 @@ class BrokerConsumer:
     def _fetch(self, wait_ms: int, most: int) -> None:
         """As many records as hold about `most` messages, judging by the largest of late."""
         self._looked = time.monotonic()
+        if self._uncommitted:
+            self._commit()
         at_once = max(1, most // self._largest)
         found = self._consumer.poll(wait_ms, max_records=at_once)
         stopped = frozenset(self._stopped)
@@ -214,6 +225,7 @@ class BrokerConsumer:
         self._stopped -= stopped
         for place in stopped:
             self._not_before.pop(place, None)
+            self._uncommitted.pop(place, None)
 
 
 class _Stop(ConsumerRebalanceListener):  # type: ignore[misc]

@@ -145,7 +145,8 @@ class Groups:
         two = join(group, topic)
         until(lambda read: len(one.assignment()) == len(two.assignment()) == 2, [one, two])
         one.commit(dict.fromkeys(places(topic), 3))
-        assert log.committed(group, topic.name) == {p: 3 if p in one.assignment() else 0 for p in places(topic)}
+        expected = {place: 3 if place in one.assignment() else 0 for place in places(topic)}
+        until(lambda read: log.committed(group, topic.name) == expected, [one, two])
 
     def test_what_is_renewed_is_assigned_again(self, log: EventLog, topic: Topic, join: Join) -> None:
         log.append(topic.name, numbered(60, keys=10))

@@ -79,8 +79,8 @@ class Records:
         for start in range(0, 60, 20):
             log.append(topic.name, numbered(20, keys=10, start=start))
         for place, lying in by_place(log.scan(topic.name)).items():
-            for at, message in enumerate(lying):
-                resumed = [m for m in log.scan(topic.name, {place: message.offset + 1}) if m.place == place]
+            for at in range(0, len(lying), 5):
+                resumed = [m for m in log.scan(topic.name, {place: lying[at].offset + 1}) if m.place == place]
                 assert resumed == lying[at + 1 :]
 
     def test_a_scan_reads_what_was_there_and_moves_nobody(self, log: EventLog, topic: Topic, join: Join) -> None:

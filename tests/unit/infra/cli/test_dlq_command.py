@@ -1,0 +1,66 @@
+"""`slipstream dlq`, as an operator types it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from contracts.topics import EPISODES
+from infra.cli.main import app
+from infra.db.engine import open_db
+from infra.eventlog.open import open_log
+from infra.eventlog.port import Entry
+from infra.settings import Settings
+from infra.stream import Stream
+
+
+@pytest.fixture
+def dlq(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    monkeypatch.setenv("SLIPSTREAM_HOME", str(home))
+    monkeypatch.setenv("COLUMNS", "160")
+    return lambda *arguments: CliRunner().invoke(app, ["dlq", *arguments])
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    settings = Settings(home=tmp_path)
+    log = open_log(settings)
+    log.ensure([EPISODES])
+    log.append(EPISODES.name, [Entry("ep-1", b'{"episode_id": "ep-1"}'), Entry("ep-1", b"\xff\x00")])
+    stream = Stream(open_db(settings.database), log, "g", [EPISODES], lambda _session, _found: None)
+    while not stream.step(0.3):
+        pass
+    stream.close()
+    log.close()
+    return tmp_path
+
+
+def test_list_show_retry(dlq):
+    listed = dlq("list")
+    assert listed.exit_code == 0, listed.stderr
+    (row,) = [line.split() for line in listed.stdout.splitlines() if line.startswith("episodes")]
+    assert row[:5] == ["episodes", "2", "0", "not_a_episodeclosed", "2"]
+    topic, rest = row[-1].split("[")
+    partition, offset = rest.split("]@")
+    shown = dlq("show", topic, partition, offset)
+    assert f"place     {row[-1]}" in shown.stdout and "ff00" in shown.stdout and "2 bytes" in shown.stdout
+    assert '"episode_id": "ep-1"' in dlq("show", topic, partition, str(int(offset) - 1)).stdout
+    first = dlq("retry", topic, partition, offset)
+    assert first.stdout == f"put back {row[-1]} (not_a_episodeclosed)\n1 put back.\n"
+    assert dlq("retry", "--all").stdout.endswith("1 put back, 1 had been before.\n")
+    assert dlq("retry", "--topic", "episodes").stdout == "0 put back, 2 had been before.\n"
+
+
+def test_what_is_not_there_and_what_makes_no_sense(dlq):
+    missing = dlq("show", "episodes", "0", "99")
+    assert (missing.exit_code, missing.stdout) == (1, "")
+    assert missing.stderr.startswith("slipstream: there is no dead letter of episodes[0]@99")
+    unsaid = dlq("retry")
+    assert (unsaid.exit_code, unsaid.stderr) == (
+        2, "slipstream: name a place (TOPIC PARTITION OFFSET), a --topic, or --all\n"
+    )  # fmt: skip
+    assert dlq("retry", "episodes", "0").exit_code == 2
