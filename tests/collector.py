@@ -17,8 +17,9 @@ from infra.db.engine import open_db
 from infra.door import Door
 from infra.eventlog.port import EventLog
 from infra.rates import Rates
-from ingest.collect.app import Collector, make_app
+from ingest.collect.app import make_app
 from ingest.collect.intake import Intake
+from ingest.collect.request import Collector
 from ingest.config import IngestConfig
 
 ONE = "application/cloudevents+json"

@@ -21,8 +21,9 @@ from infra.policies import load_policies
 from infra.rates import Rates
 from infra.settings import Settings
 from infra.stream import patiently
-from ingest.collect.app import Collector, make_app
+from ingest.collect.app import make_app
 from ingest.collect.intake import Intake
+from ingest.collect.request import Collector
 from ingest.config import IngestConfig
 
 logger = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """What the collector's OpenAPI says about `POST /v1/events`: what may be sent, and every answer there is.
 
-The route reads its own body, for speed and because each event is judged by itself; this says in a schema what that code does.
+The code reads its own body, for speed and because each event is judged by itself; this says in a schema what it does.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _answer(description: str, schema: dict[str, Any], headers: dict[str, Any] | 
     return answer | ({"headers": headers} if headers else {})
 
 
-RESPONSES: dict[int | str, dict[str, Any]] = {
+_RESPONSES: dict[int, dict[str, Any]] = {
     202: _answer("All events are taken and durable.", _FATES),
     207: _answer("Durable; some events are refused, each for its own reason.", _FATES),
     400: _answer("No events could be told apart in the body; nothing was taken.", _ERROR),
@@ -78,21 +78,26 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     503: _answer("Neither log nor spool has room, or keys cannot be looked up; nothing was taken.", _ERROR, _RETRY),
 }
 
-REQUEST: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "description": "Each event is judged by itself. An event that does not fit is refused with 207, its neighbours are taken.",
-        "content": {ONE: {"schema": _EVENT}, BATCH: {"schema": {"type": "array", "items": _EVENT}}},
-    },
-    "parameters": [
-        {
-            "name": "Content-Encoding",
-            "in": "header",
-            "required": False,
-            "schema": {"enum": ["identity", "gzip", "zstd"]},
-        }
-    ],
-    "security": [{"key": []}, {}],
+EVENTS_PATH: dict[str, Any] = {
+    "post": {
+        "summary": "Tell what became of answers",
+        "operationId": "tell_events",
+        "responses": {str(status): answer for status, answer in _RESPONSES.items()},
+        "requestBody": {
+            "required": True,
+            "description": "Each event is judged by itself. An event that does not fit is refused with 207, its neighbours are taken.",
+            "content": {ONE: {"schema": _EVENT}, BATCH: {"schema": {"type": "array", "items": _EVENT}}},
+        },
+        "parameters": [
+            {
+                "name": "Content-Encoding",
+                "in": "header",
+                "required": False,
+                "schema": {"enum": ["identity", "gzip", "zstd"]},
+            }
+        ],
+        "security": [{"key": []}, {}],
+    }
 }
 
 SECURITY = {"key": {"type": "http", "scheme": "bearer", "bearerFormat": "sk_<id>_<secret>, with the scope producer"}}
