@@ -67,9 +67,16 @@ def _open_postgres(url: str) -> Engine:
         raise StartError(f"SLIPSTREAM_DB_URL names {place.get_backend_name()}; there are: sqlite, postgresql")
     place = place.set(drivername="postgresql+psycopg")
     try:
-        return create_engine(place, hide_parameters=True, pool_pre_ping=True, connect_args=_POSTGRES)
+        engine = create_engine(place, hide_parameters=True, pool_pre_ping=True, connect_args=_POSTGRES)
+        from psycopg.types.array import ListBinaryDumper
     except ModuleNotFoundError as error:
         raise StartError("PostgreSQL needs its driver: pip install 'slipstream-rl[production]'") from error
+
+    @event.listens_for(engine, "connect")
+    def _on_connect(dbapi: Any, _record: Any) -> None:
+        dbapi.adapters.register_dumper(list, ListBinaryDumper)  # as text, each quote of each value would be escaped one by one
+
+    return engine
 
 
 def _tune_sqlite(engine: Engine) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from sqlalchemy import Engine, delete, insert
+from sqlalchemy import Engine, delete
 from sqlmodel import Session, col, select
 
 from contracts.record import Record
 from contracts.topics import Topic
 from infra.db.engine import reading, writing
+from infra.db.insert import insert_all
 from infra.db.tables.stream import OutboxRow
 from infra.eventlog.port import Entry, EventLog
 
@@ -26,12 +27,11 @@ def post(session: Session, owner: str, topic: Topic, record: Record) -> None:
 
 
 def post_all(session: Session, owner: str, topic: Topic, records: Sequence[Record]) -> None:
-    if records:
-        rows = [
-            {"owner": owner, "topic": topic.name, "record_key": str(getattr(record, topic.key)), "value": record.encode()}
-            for record in records
-        ]
-        session.execute(insert(OutboxRow.__table__), rows)  # type: ignore[attr-defined]
+    rows = [
+        {"owner": owner, "topic": topic.name, "record_key": str(getattr(record, topic.key)), "value": record.encode()}
+        for record in records
+    ]
+    insert_all(session, OutboxRow, rows)
 
 
 def flush(engine: Engine, log: EventLog, owner: str) -> int:

@@ -93,13 +93,9 @@ def _refuse_some(engine: Engine, policies: Mapping[str, Policy], policy: Policy,
         news = [life for life in lives.values() if life.news]
         publish(session, policies, [life for life in news if life.over or life.is_closed])
         store(session, news)
-        session.execute(
-            update(OutcomeRow)
-            .where(
-                col(OutcomeRow.event_id).in_([event_id for event_id, _ in found]),
-                col(OutcomeRow.disposition) == Disposition.WAITING,
-            )
-            .values(disposition=move(OUTCOME_NEXT, Disposition.WAITING, Disposition.REFUSED), reason=NO_TURN)
-        )
+        still = col(OutcomeRow.disposition) == Disposition.WAITING
+        refused = move(OUTCOME_NEXT, Disposition.WAITING, Disposition.REFUSED)
+        orphans = update(OutcomeRow).where(col(OutcomeRow.event_id).in_([event_id for event_id, _ in found]), still)
+        session.execute(orphans.values(disposition=refused, reason=NO_TURN))
         count_all(session, tally)
     return len(found)
