@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,13 +41,12 @@ KEY = "SLIPSTREAM_KEY"
 _STOPPED = 130
 
 
-def main(arguments: list[str]) -> int:
-    asked = _parser().parse_args(arguments)
+def main(arguments: Sequence[str]) -> int:
     stop = threading.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: stop.set())
     try:
-        return replay(asked, load_settings(), stop, Console())
+        return replay(arguments, load_settings(), stop, Console())
     except SlipstreamError as error:
         print(f"slipstream: {error}", file=sys.stderr)
         return 2
@@ -64,7 +64,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def replay(asked: argparse.Namespace, settings: Settings, stop: threading.Event, console: Console) -> int:
+def replay(arguments: Sequence[str], settings: Settings, stop: threading.Event, console: Console) -> int:
+    asked = _parser().parse_args(arguments)
     source = SOURCES.get(asked.source)()
     recording = read_recording(source, asked.file)
     policy = _policy(asked.policy or asked.source, settings)
