@@ -152,9 +152,11 @@ class Courier:
                     order.done.set_result(sent)
 
     def _end(self) -> None:
-        sent = self._look_at > time.monotonic()
+        sent = False
         try:
             self.save()
+            stats = self._tally.stats()
+            sent = stats.queued == 0 and stats.spooled <= stats.recovered
             self._wire.close()
         finally:
             for order in self._orders:
