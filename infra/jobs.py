@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 
 from celery import Celery
+from celery.beat import EmbeddedService
 from celery.signals import setup_logging, worker_shutting_down
 
 from infra.cache import redis_url
@@ -56,6 +57,16 @@ def run_worker(app: Celery, stop: threading.Event) -> None:
     )
     if not stop.is_set():  # Celery takes the signals over only now; one that came earlier must count
         worker.start()
+
+
+def run_worker_and_beat(app: Celery, stop: threading.Event) -> None:
+    """Both in this process, where one process is enough; beat is a thread and ends with it, even while it waits for Redis."""
+    beat = EmbeddedService(app, thread=True, scheduler_cls="celery.beat:Scheduler")
+    beat.start()
+    try:
+        run_worker(app, stop)
+    finally:
+        beat.service.stop()
 
 
 def run_beat(app: Celery) -> None:

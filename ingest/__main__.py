@@ -1,4 +1,4 @@
-"""`python -m ingest collect` takes events over HTTP; `join` joins them; `replay SOURCE FILE` sends recorded ones."""
+"""`python -m ingest collect` takes events over HTTP; `join` joins them, `retain` lets go of them; `replay SOURCE FILE`."""
 
 import sys
 
@@ -15,12 +15,16 @@ def main() -> None:
         from ingest.join.loop import join
 
         run_process("ingest-join", join)
+    elif what == "retain":
+        from ingest.retain.loop import retain
+
+        run_process("ingest-retain", retain)
     elif what == "replay":
         from ingest.replay.main import main as replay
 
         sys.exit(replay(sys.argv[2:]))
     else:
-        sys.exit("usage: python -m ingest collect|join|replay")
+        sys.exit("usage: python -m ingest collect|join|retain|replay")
 
 
 if __name__ == "__main__":

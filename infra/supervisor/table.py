@@ -25,6 +25,7 @@ def programs(settings: Settings) -> tuple[Program, ...]:
     stages = (
         Program("collector", _python("ingest", "collect"), AnswersHttp(settings.collector_port, host=host)),
         Program("joiner", _python("ingest", "join")),
+        Program("retention", _python("ingest", "retain"), needs=queue),
         Program("rewarding", _python("rewarding")),
         Program("learner-worker", _python("learner", "worker"), needs=queue),
         Program("learner-beat", _python("learner", "beat"), needs=queue),

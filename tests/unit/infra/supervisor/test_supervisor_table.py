@@ -31,7 +31,7 @@ def settings(tmp_path: Path) -> Settings:
 
 def test_every_stage_is_there_and_redis_only_where_it_is_ours(settings):
     names = [program.name for program in table.programs(settings)]
-    stages = ["collector", "joiner", "rewarding", "learner-worker", "learner-beat", "registry", "serving", "bench"]
+    stages = ["collector", "joiner", "retention", "rewarding", "learner-worker", "learner-beat", "registry", "serving", "bench"]
     assert names == ["redis", *stages]
     elsewhere = settings.model_copy(update={"redis_url": "redis://elsewhere:6379/0"})
     assert [program.name for program in table.programs(elsewhere)] == stages

@@ -1,0 +1,1 @@
+"""Nothing is kept longer than its policy says, and deletions that had to wait are finished."""
