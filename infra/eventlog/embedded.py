@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from contracts.errors import UnknownName
 from contracts.topics import Topic
+from infra.clock import Clock, system_clock, to_ms
 from infra.eventlog.embedded_consumer import EmbeddedConsumer
 from infra.eventlog.embedded_file import LogFile
 from infra.eventlog.embedded_group import GroupSeat
@@ -52,10 +53,13 @@ def partition_of(key: str, partitions: int) -> int:
 class EmbeddedLog:
     """Thread-safe. SQLite lets one write at a time anyway, so all threads share a connection and a lock."""
 
-    def __init__(self, path: Path, session_timeout_s: float = 3.0, busy_timeout_s: float = 5.0) -> None:
+    def __init__(
+        self, path: Path, session_timeout_s: float = 3.0, busy_timeout_s: float = 5.0, clock: Clock = system_clock
+    ) -> None:
         self._path = path
         self._session_timeout_s = session_timeout_s
         self._busy_timeout_s = busy_timeout_s
+        self._clock = clock
         self._lock = threading.Lock()
         self._file = LogFile(path, busy_timeout_s)
         self._topics: dict[str, _Topic] = {}
@@ -84,7 +88,7 @@ class EmbeddedLog:
             for entry in entries:
                 placed.setdefault(known.place(entry.key), []).append(entry)
             with self._file.writing() as connection:
-                now_ms = int(time.time() * 1000)
+                now_ms = to_ms(self._clock())
                 for number, group in placed.items():
                     (start,) = connection.execute(
                         "UPDATE partitions SET next_offset = next_offset + ? WHERE topic_id = ? AND partition = ?"
