@@ -20,12 +20,12 @@ from infra.db.counters import count_all
 from infra.db.query import Engine, Session
 from infra.eventlog.port import Partition
 from infra.stream import Delivery
-from ingest.join import quiet
 from ingest.join.admit import admit
 from ingest.join.batch import ToldTurn, sort_out
 from ingest.join.keep import begin_episodes, keep_refusals, keep_turns
 from ingest.join.life import Life, lock, store
 from ingest.join.publish import publish
+from ingest.join.quiet import Quiet, lanes
 from ingest.join.settle import Tally, join_new, join_waiting
 from ingest.join.whole import AtHand
 
@@ -52,18 +52,18 @@ class Joiner:
         grown = _grow(lives, [turns[turn_id] for turn_id in new_turns], tally)
         joined = join_new(session, lives, batch.outcomes, tally)
         join_waiting(session, grown, tally)
-        self._settle(session, lives, AtHand({turn_id: turns[turn_id].turn for turn_id in new_turns}, joined))
+        self._settle(session, lives, now_ms, AtHand({turn_id: turns[turn_id].turn for turn_id in new_turns}, joined))
         count_all(session, tally)
 
     def close_quiet(self, engine: Engine, reached_ms: Mapping[Partition, int]) -> int:
         """Close episodes whose quiet window is over in their partition, refuse orphans; answers how many episodes closed.
 
         `reached_ms`: the time up to which each partition that is read here has been read."""
-        return quiet.close(engine, self._policies, quiet.lanes(reached_ms))
+        return Quiet(engine, self._policies, to_ms(self._clock())).close(lanes(reached_ms))
 
-    def _settle(self, session: Session, lives: Mapping[str, Life], at_hand: AtHand) -> None:
+    def _settle(self, session: Session, lives: Mapping[str, Life], now_ms: int, at_hand: AtHand) -> None:
         news = [life for life in lives.values() if life.news and not life.consumed]
-        publish(session, self._policies, [life for life in news if life.over or life.is_closed or life.reread], at_hand)
+        publish(session, self._policies, [life for life in news if life.over or life.is_closed or life.reread], now_ms, at_hand)
         store(session, news)
 
 

@@ -22,7 +22,9 @@ from ingest.join.whole import NOTHING, AtHand, Whole, gather
 OWNER = "joiner"
 
 
-def publish(session: Session, policies: Mapping[str, Policy], lives: Collection[Life], at_hand: AtHand = NOTHING) -> None:
+def publish(
+    session: Session, policies: Mapping[str, Policy], lives: Collection[Life], now_ms: int, at_hand: AtHand = NOTHING
+) -> None:
     """Bring each up to date with what joined, and make a revision of those that are closed."""
     by_id = {life.episode_id: life for life in lives}
     episodes = []
@@ -32,7 +34,16 @@ def publish(session: Session, policies: Mapping[str, Policy], lives: Collection[
         if life.closed_by is not None:
             life.revision += 1
             episodes.append(_episode(life, whole))
-    rows = [{"episode_id": e.episode_id, "revision": e.revision, "policy": e.policy, "body": e.model_dump_json()} for e in episodes]
+    rows = [
+        {
+            "episode_id": episode.episode_id,
+            "revision": episode.revision,
+            "policy": episode.policy,
+            "published_ms": now_ms,
+            "body": episode.model_dump_json(),
+        }
+        for episode in episodes
+    ]
     if len(insert_new(session, RevisionRow, rows)) < len(rows):
         raise AssertionError("a revision was there already although its episode is locked")
     pointers = [EpisodeClosed(episode_id=e.episode_id, policy=e.policy, revision=e.revision) for e in episodes]

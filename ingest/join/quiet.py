@@ -32,70 +32,74 @@ def lanes(reached_ms: Mapping[Partition, int]) -> dict[int, int]:
     return {number: min(turns[number], outcomes[number]) for number in sorted(turns.keys() & outcomes.keys())}
 
 
-def close(engine: Engine, policies: Mapping[str, Policy], reached_ms: Mapping[int, int]) -> int:
-    closed = 0
-    for number, ms in reached_ms.items():
-        for policy in policies.values():
-            while some := _close_some(engine, policies, policy, number, ms - quiet_ms(policy)):
-                closed += some
-            while _refuse_some(engine, policies, policy, number, ms - int(policy.orphan_seconds * 1000)):
-                pass
-    return closed
+class Quiet:
+    """A look at each partition and policy takes up at most 500 rows, so that the log does not think its reader dead."""
 
+    def __init__(self, engine: Engine, policies: Mapping[str, Policy], now_ms: int) -> None:
+        self._engine = engine
+        self._policies = policies
+        self._now_ms = now_ms
 
-def _close_some(engine: Engine, policies: Mapping[str, Policy], policy: Policy, number: int, until_ms: int) -> int:
-    due = (
-        select(EpisodeRow.episode_id)
-        .where(
-            EpisodeRow.partition_number == number,
-            EpisodeRow.policy == policy.name,
-            EpisodeRow.state == EpisodeState.OPEN,
-            EpisodeRow.news_ms <= until_ms,
+    def close(self, reached_ms: Mapping[int, int]) -> int:
+        """By partition number; answers how many episodes closed."""
+        closed = 0
+        for number, ms in reached_ms.items():
+            for policy in self._policies.values():
+                closed += self._close_some(policy.name, number, ms - quiet_ms(policy))
+                self._refuse_some(policy.name, number, ms - int(policy.orphan_seconds * 1000))
+        return closed
+
+    def _close_some(self, policy: str, number: int, until_ms: int) -> int:
+        due = (
+            select(EpisodeRow.episode_id)
+            .where(
+                EpisodeRow.partition_number == number,
+                EpisodeRow.policy == policy,
+                EpisodeRow.state == EpisodeState.OPEN,
+                EpisodeRow.news_ms <= until_ms,
+            )
+            .order_by(col(EpisodeRow.news_ms))
+            .limit(_AT_ONCE)
         )
-        .order_by(col(EpisodeRow.news_ms))
-        .limit(_AT_ONCE)
-    )
-    with reading(engine) as session:
-        found = session.exec(due).all()
-    if not found:
-        return 0
-    with writing(engine) as session:
-        come_through(session)
-        lives = [life for life in lock(session, found).values() if not life.is_closed and life.news_ms <= until_ms]
-        for life in lives:
-            life.close()
-        publish(session, policies, lives)
-        store(session, lives)
-    return len(found)
+        with reading(self._engine) as session:
+            found = session.exec(due).all()
+        if not found:
+            return 0
+        with writing(self._engine) as session:
+            come_through(session)
+            lives = [life for life in lock(session, found).values() if life.state == EpisodeState.OPEN and life.news_ms <= until_ms]
+            for life in lives:
+                life.close()
+            publish(session, self._policies, lives, self._now_ms)
+            store(session, lives)
+        return len(lives)
 
-
-def _refuse_some(engine: Engine, policies: Mapping[str, Policy], policy: Policy, number: int, until_ms: int) -> int:
-    due = (
-        select(OutcomeRow.event_id, OutcomeRow.episode_id)
-        .where(
-            OutcomeRow.partition_number == number,
-            OutcomeRow.policy == policy.name,
-            OutcomeRow.disposition == Disposition.WAITING,
-            OutcomeRow.received_ms <= until_ms,
+    def _refuse_some(self, policy: str, number: int, until_ms: int) -> None:
+        due = (
+            select(OutcomeRow.event_id, OutcomeRow.episode_id)
+            .where(
+                OutcomeRow.partition_number == number,
+                OutcomeRow.policy == policy,
+                OutcomeRow.disposition == Disposition.WAITING,
+                OutcomeRow.received_ms <= until_ms,
+            )
+            .order_by(col(OutcomeRow.received_ms))
+            .limit(_AT_ONCE)
         )
-        .order_by(col(OutcomeRow.received_ms))
-        .limit(_AT_ONCE)
-    )
-    with reading(engine) as session:
-        found = session.exec(due).all()
-    if not found:
-        return 0
-    tally: Tally = Counter()
-    with writing(engine) as session:
-        come_through(session)
-        lives = lock(session, {episode_id for _, episode_id in found})
-        join_waiting(session, lives, tally)  # should a turn and its outcome have come through two partitions at once
-        news = [life for life in lives.values() if life.news]
-        publish(session, policies, [life for life in news if life.over or life.is_closed])
-        store(session, news)
-        still = col(OutcomeRow.disposition) == Disposition.WAITING
-        refused = move(OUTCOME_NEXT, Disposition.WAITING, Disposition.REFUSED)
-        orphans = update(OutcomeRow).where(col(OutcomeRow.event_id).in_([event_id for event_id, _ in found]), still)
-        session.execute(orphans.values(disposition=refused, reason=NO_TURN))
-        count_all(session, tally)
-    return len(found)
+        with reading(self._engine) as session:
+            found = session.exec(due).all()
+        if not found:
+            return
+        tally: Tally = Counter()
+        with writing(self._engine) as session:
+            come_through(session)
+            lives = lock(session, {episode_id for _, episode_id in found})
+            join_waiting(session, lives, tally)  # should a turn and its outcome have come through two partitions at once
+            news = [life for life in lives.values() if life.news]
+            publish(session, self._policies, [life for life in news if life.over or life.is_closed], self._now_ms)
+            store(session, news)
+            still = col(OutcomeRow.disposition) == Disposition.WAITING
+            refused = move(OUTCOME_NEXT, Disposition.WAITING, Disposition.REFUSED)
+            orphans = update(OutcomeRow).where(col(OutcomeRow.event_id).in_([event_id for event_id, _ in found]), still)
+            session.execute(orphans.values(disposition=refused, reason=NO_TURN))
+            count_all(session, tally)
