@@ -31,7 +31,8 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 class Record(BaseModel):
     """Base of everything that travels."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
+    # Errors end up in logs; what somebody wrote does not.
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null", hide_input_in_errors=True)
 
     def encode(self) -> bytes:
         return self.model_dump_json().encode()

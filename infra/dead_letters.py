@@ -45,7 +45,7 @@ def burial(owner: str, message: Message, poison: Poison) -> OutboxRow:
         offset=message.offset,
         key=None if message.key is None else _readable(message.key),
         reason=_readable(poison.reason),
-        detail=_readable(poison.detail),
+        detail=withhold(_readable(poison.detail)),
         value=message.value,
         at=datetime.now(UTC),
     )

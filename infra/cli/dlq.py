@@ -25,6 +25,7 @@ from infra.db.query import Engine
 from infra.dead_letters import Buried, buried, put_back
 from infra.eventlog.open import open_log
 from infra.eventlog.port import EventLog
+from infra.people.scan import withhold
 from infra.settings import Settings
 
 SHOWN_BYTES = 20_000
@@ -89,7 +90,7 @@ def show(settings: Settings, place: Place) -> int:
     ):
         table.add_row(Text(name, style="bold"), Text(value))
     console.print(table)
-    console.print(readable(letter.value), markup=False, highlight=False, soft_wrap=True)
+    console.print(withhold(readable(letter.value)), markup=False, highlight=False, soft_wrap=True)
     return 0
 
 

@@ -60,9 +60,15 @@ def kinds(text: str) -> tuple[str, ...]:
 
 
 def withhold(text: str) -> str:
-    """For what people read: the text itself, or, when a secret is in it, that it was withheld and what kind it is."""
-    found = kinds(text)
+    """For what people read: the text itself, or, when a secret is in it, that it was withheld and what kind it is.
+
+    Quotes and line ends may be escaped in it, as in JSON and in what Python calls `repr`."""
+    found = kinds(text) or (kinds(_plain(text)) if "\\" in text else ())
     return f"{WITHHELD[:-1]}: {', '.join(found)})" if found else text
+
+
+def _plain(text: str) -> str:
+    return text.replace("\\n", "\n").replace('\\"', '"').replace("\\'", "'")
 
 
 def _found(text: str) -> Iterator[str]:

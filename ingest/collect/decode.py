@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from contracts.errors import Poison
 from contracts.ids import episode_of, is_withheld
 from contracts.outcome import KINDS, Outcome, Refusal
+from infra.people.scan import withhold
 from ingest.collect.pieces import Piece
 from ingest.collect.values import is_text, unfit
 
@@ -191,8 +192,8 @@ def whole_body_refusal(body: bytes, received_at: datetime, reason: str, detail: 
 
 
 def readable(detail: str) -> str:
-    """Short, and without what databases and terminals stumble over."""
-    plain = detail[:500].encode("utf-8", "backslashreplace").decode()
+    """Short, and without what databases and terminals stumble over; not said at all where it would quote a secret."""
+    plain = withhold(detail[:2000])[:500].encode("utf-8", "backslashreplace").decode()
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", plain)
 
 
