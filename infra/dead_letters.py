@@ -27,6 +27,7 @@ from infra.db.lease import acquire
 from infra.db.query import Engine
 from infra.db.tables.stream import LeaseRow, OutboxRow, RetriedRow
 from infra.eventlog.port import EventLog, Message
+from infra.people.scan import withhold
 
 logger = logging.getLogger(__name__)
 
