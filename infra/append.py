@@ -3,6 +3,9 @@
 Enters: entries of one topic, from many requests at once. Leaves: few appends to the log; while it is away, a spool on this
 machine's disk, which `drain` hands over later, in order. What can go wrong: `store` raises OSError when the spool is full or the
 disk fails too, and `Poison` for an entry that the log will never take.
+
+A log that neither takes entries nor says that it is away is not waited for longer than `PATIENCE_S`: what is under way is spooled
+as well, and so is in the log twice if it arrives after all, under the same id.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from infra.spool import Spool
 logger = logging.getLogger(__name__)
 
 MOST = 500
-
+PATIENCE_S = 2.0
+_LOOK_S = 0.25
 
 Make = Callable[[], Sequence[Entry]]
 """Entries that are dear to make, and so are made in the appender's thread."""
@@ -43,22 +47,36 @@ class _Waiting:
         return self.entries
 
 
+@dataclass(eq=False, slots=True)
+class _Flight:
+    """An append under way. `given_up`: its entries were spooled and its senders answered meanwhile."""
+
+    batch: Sequence[_Waiting]
+    entries: Sequence[Entry]
+    since: float
+    given_up: bool = False
+
+
 class Appender:
     """What comes within `gather_ms` is one append. Thread-safe, for any number of event loops."""
 
-    def __init__(self, log: EventLog, topic: Topic, spool: Spool, gather_ms: float) -> None:
+    def __init__(self, log: EventLog, topic: Topic, spool: Spool, gather_ms: float, patience_s: float = PATIENCE_S) -> None:
         self._log = log
         self._topic = topic
         self._spool = spool
         self._gather_s = gather_ms / 1000
+        self._patience_s = patience_s
         self._ensured = False
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=f"append-{topic.name}", daemon=True)
-        self._thread.start()
-
-    @property
-    def spooled_bytes(self) -> int:
-        return self._spool.held_bytes
+        self._lock = threading.Lock()
+        self._flight: _Flight | None = None
+        self._closed = threading.Event()
+        self._threads = [
+            threading.Thread(target=work, name=f"{work.__name__.strip('_')}-{topic.name}", daemon=True)
+            for work in (self._run, self._watch)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     async def store(self, entries: Sequence[Entry] | Make) -> None:
         """Returns when all of them are safe."""
@@ -74,7 +92,9 @@ class Appender:
     def close(self) -> None:
         """Everything that was stored is written; what is spooled stays for the next process."""
         self._queue.put(None)
-        self._thread.join(timeout=30)
+        self._threads[0].join(timeout=30)
+        self._closed.set()
+        self._threads[1].join(timeout=30)
         self._spool.close()
 
     def _append(self, entries: Sequence[Entry]) -> None:
@@ -89,16 +109,19 @@ class Appender:
             batch, going = self._gather()
             if batch:
                 self._write(batch)
-                _settle(batch)
 
     def _gather(self) -> tuple[list[_Waiting], bool]:
         """Sleeps instead of waking for each, which would cost every request a change of threads."""
         first = self._queue.get()
         if first is None:
             return [], False
-        batch, entries = [first], _size(first)
-        if self._gather_s and entries < MOST:
+        if self._gather_s and _size(first) < MOST:
             time.sleep(self._gather_s)
+        return self._at_hand([first])
+
+    def _at_hand(self, batch: list[_Waiting]) -> tuple[list[_Waiting], bool]:
+        """With what waits already, up to one append."""
+        entries = sum(map(_size, batch))
         while entries < MOST:
             try:
                 following = self._queue.get_nowait()
@@ -112,33 +135,73 @@ class Appender:
 
     def _write(self, batch: Sequence[_Waiting]) -> None:
         entries = _made(batch)
-        if not entries:
-            return
-        if not self._spool.holds:
-            try:
-                self._append(entries)
+        if entries and not self._spool.holds:
+            flight = self._flight = _Flight(batch, entries, time.monotonic())
+            failure = self._try(entries)
+            with self._lock:
+                self._flight = None
+                if flight.given_up:
+                    return
+            if isinstance(failure, Poison):
+                self._write_each(batch, failure)
                 return
-            except Retry as away:
-                logger.warning("%s are spooled on this disk from now on: %s", self._topic.name, away)
-            except Poison as poison:
-                self._write_each(batch, poison)
-                return
-            except Exception:
-                logger.exception("the event log refused %s, they are spooled on this disk", self._topic.name)
+            if failure is None:
+                entries = []
+        self._put_aside(batch, entries)
+
+    def _try(self, entries: Sequence[Entry]) -> Exception | None:
         try:
-            self._spool.add(entries)
-        except OSError as error:
-            logger.error("%d %s could be written nowhere: %s", len(entries), self._topic.name, error.strerror)
-            for waiting in batch:
-                waiting.failure = error
+            self._append(entries)
+        except Retry as away:
+            logger.warning("%s are spooled on this disk from now on: %s", self._topic.name, away)
+            return away
+        except Poison as poison:
+            return poison
+        except Exception as error:
+            logger.exception("the event log refused %s, they are spooled on this disk", self._topic.name)
+            return error
+        return None
+
+    def _put_aside(self, batch: Sequence[_Waiting], entries: Sequence[Entry]) -> None:
+        if entries:
+            try:
+                self._spool.add(entries)
+            except OSError as error:
+                logger.error("%d %s could be written nowhere: %s", len(entries), self._topic.name, error.strerror)
+                for waiting in batch:
+                    waiting.failure = error
+        _settle(batch)
 
     def _write_each(self, batch: Sequence[_Waiting], poison: Poison) -> None:
         """Somebody's entry is poison; the others' are not to blame."""
         if len(batch) == 1:
             batch[0].failure = poison
+            _settle(batch)
             return
         for waiting in batch:
             self._write([waiting])
+
+    def _watch(self) -> None:
+        while not self._closed.wait(_LOOK_S):
+            flight = self._flight
+            if flight is not None and time.monotonic() - flight.since > self._patience_s:
+                self._stand_in(flight)
+
+    def _stand_in(self, flight: _Flight) -> None:
+        """For the other thread, as long as it waits for the log."""
+        with self._lock:
+            if self._flight is not flight:
+                return
+            flight.given_up = True
+            logger.warning("the log does not answer; %s are spooled on this disk from now on", self._topic.name)
+            self._put_aside(flight.batch, flight.entries)
+        while self._flight is flight and not self._closed.wait(max(self._gather_s, 0.002)):
+            batch, going = self._at_hand([])
+            if batch:
+                self._put_aside(batch, _made(batch))
+            if not going:
+                self._queue.put(None)
+                return
 
 
 def _size(waiting: _Waiting) -> int:
