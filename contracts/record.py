@@ -24,7 +24,7 @@ Moment = Annotated[AwareDatetime, AfterValidator(_to_utc)]
 Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:@-]*$")]
 """An identifier that is safe in a topic key, a file name, a header and a metric label."""
 
-Share = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False, description="share, from 0 to 1")]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 

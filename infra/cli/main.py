@@ -127,6 +127,18 @@ def replay(
     raise typer.Exit(run(chosen_settings(home, port_base), (*flags, "--", source, str(file))))
 
 
+@app.command()
+def schema(
+    name: Annotated[str | None, typer.Argument(help="Print this one.", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option(help="Write all of them into this folder.", show_default=False)] = None,
+    check: Annotated[bool, typer.Option("--check", help="Exit code 1 when a released schema is broken.")] = False,
+) -> None:
+    """The JSON Schemas of records, events and policy files."""
+    from infra.cli.schema import show
+
+    raise typer.Exit(show(name, out, check))
+
+
 keys = typer.Typer(no_args_is_help=True, help="Make, list and revoke the keys with which programs come in.")
 app.add_typer(keys, name="keys")
 
