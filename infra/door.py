@@ -83,10 +83,10 @@ class Door:
         if authorization is None:
             await self._without_key()
             return None
-        scheme, _, text = authorization.partition(" ")
-        digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+        digest = hashlib.sha256(authorization.encode("utf-8", "surrogateescape")).digest()
         seen = self._seen.get(digest)
         if seen is None or seen.until <= self._clock():
+            scheme, _, text = authorization.partition(" ")
             seen = await self._ask(digest, text.strip() if scheme.lower() == "bearer" else "", seen)
         if seen.key is None:
             raise Turned(401, "the key is not valid")
