@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from contracts.outcome import KINDS
 
 PROCESSES = {"collector": ("ingest", "collect"), "joiner-1": ("ingest", "join"), "joiner-2": ("ingest", "join")}
 BATCH = 100
+RESPAWN_S = 0.5
 SENDERS = 4
 PATIENCE_S = 120.0
 
@@ -78,7 +80,7 @@ class Intake:
             )
 
     def _watch(self) -> None:
-        while not self._stop.wait(0.1):
+        while not self._stop.wait(RESPAWN_S):
             with self._lock:
                 for name, process in list(self._running.items()):
                     if process.poll() is not None:
@@ -103,7 +105,7 @@ class Traffic:
         return sum(len(events) for events in self.episodes.values())
 
     def turn_id(self, episode_id: str) -> str:
-        return f"{episode_id}.1-1"
+        return f"{episode_id}.1-0"
 
     def events(self, started_at: float) -> list[dict[str, Any]]:
         """`size` events: unique ones, one in ten sent twice (some with another time), out of order over the whole round."""
@@ -167,20 +169,22 @@ def batches(events: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 def send_all(url: str, events: Sequence[dict[str, Any]]) -> int:
     """Every batch until it was answered; several at a time. Answers how many tries failed."""
 
-    def send(batch: list[dict[str, Any]]) -> int:
+    headers = {"content-type": "application/cloudevents-batch+json"}
+    limits = httpx.Limits(max_connections=SENDERS)
+
+    def send(client: httpx.Client, batch: list[dict[str, Any]]) -> int:
         failures, deadline = 0, time.monotonic() + PATIENCE_S
-        headers = {"content-type": "application/cloudevents-batch+json"}
         while time.monotonic() < deadline:
             try:
-                answer = httpx.post(url, json=batch, headers=headers, timeout=30)
+                answer = client.post(url, json=batch, headers=headers)
                 if answer.status_code in (202, 207):
                     return failures
                 assert answer.status_code in (429, 503), answer.text
             except httpx.TransportError:
                 pass
             failures += 1
-            time.sleep(0.1)
+            time.sleep(0.5)
         raise AssertionError(f"a batch was not taken within {PATIENCE_S:.0f} s")
 
-    with ThreadPoolExecutor(SENDERS) as pool:
-        return sum(pool.map(send, batches(events)))
+    with httpx.Client(timeout=30, limits=limits) as client, ThreadPoolExecutor(SENDERS) as pool:
+        return sum(pool.map(partial(send, client), batches(events)))

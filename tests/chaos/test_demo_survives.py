@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -19,6 +18,8 @@ from typing import Any
 
 import psutil
 import pytest
+
+from tests.integration.ports import free_port
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1200)]
 PROCESSES = (
@@ -33,19 +34,6 @@ PROCESSES = (
     "bench",
     "learner-beat",
 )
-
-
-def free_ports() -> int:
-    """A base with four free ports in a row."""
-    for base in range(21_000, 40_000, 10):
-        try:
-            for port in range(base, base + 4):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        return base
-    raise AssertionError("no four free ports in a row")
 
 
 def until(what: str, ready: Callable[[], Any], timeout_s: float) -> Any:
@@ -66,7 +54,7 @@ class Demo:
         self._log = (home / "output.txt").open("ab")
         self._command = [
             *(sys.executable, "-m", "infra.cli", "demo", "--quick", "--no-page"),
-            *("--home", str(home), "--port-base", str(free_ports())),
+            *("--home", str(home), "--port-base", str(free_port(in_a_row=4))),
         ]
         self._running: subprocess.Popen[bytes] | None = None
 

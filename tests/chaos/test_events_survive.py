@@ -28,9 +28,10 @@ from infra.eventlog.open import open_log
 from infra.eventlog.port import Entry, EventLog
 from infra.settings import Settings
 from tests.chaos.intake import PROCESSES, Intake, Traffic, send_all
-from tests.chaos.test_demo_survives import free_ports, until
+from tests.chaos.test_demo_survives import until
 from tests.conftest import make_turn
 from tests.integration.conftest import Kafka
+from tests.integration.ports import free_port
 from tests.integration.postgres import Postgres
 
 ROUNDS = int(os.environ.get("ROUNDS") or 2)
@@ -49,7 +50,7 @@ def intake(kafka: Kafka, postgres: Postgres, postgres_url: str, tmp_path: Path) 
     log = open_log(Settings(log_url=f"kafka://{kafka.bootstrap}"))
     log.ensure([TURNS, OUTCOMES, REFUSALS])
     log.close()
-    intake = Intake(tmp_path / "home", f"kafka://{kafka.bootstrap}", postgres_url, free_ports())
+    intake = Intake(tmp_path / "home", f"kafka://{kafka.bootstrap}", postgres_url, free_port(in_a_row=4))
     intake.start()
     try:
         yield intake

@@ -1,7 +1,8 @@
 """A real Apache Kafka and a real PostgreSQL for the tests of this folder.
 
 Kafka is found by `KAFKA_HOME` (a folder holding `run`), else `../shared/kafka` from the repository's root, else the running broker
-that `SLIPSTREAM_KAFKA` names (host:port); without any of them the tests that need one are skipped and say so.
+that `SLIPSTREAM_KAFKA` names (host:port), else the Tansu broker of the extra `kafka-test`, which is slow and does less; without any
+of them the tests that need one are skipped and say so.
 
 PostgreSQL is found as `initdb` and `postgres` below /usr/lib/postgresql or on the PATH, unless `SLIPSTREAM_POSTGRES`
 names a running server (a URL whose user may create databases).
@@ -20,8 +21,10 @@ import pytest
 
 from infra.eventlog.open import open_log
 from infra.settings import Settings
-from tests.contract.eventlog_acts import new_topic
+from tests.contract.eventlog_acts import new_topic, slow_down
+from tests.integration.ports import free_port
 from tests.integration.postgres import Postgres, find_binaries
+from tests.integration.tansu import Tansu, is_installed
 
 START_S = 60.0
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,12 +33,16 @@ ROOT = Path(__file__).resolve().parents[2]
 class Kafka:
     """A broker. `ours`: the tests started it, so they may kill it and start it again on the same folder and port."""
 
-    def __init__(self, bootstrap: str | None, command: Path | None, folder: Path) -> None:
+    slowness = 1.0
+
+    def __init__(self, bootstrap: str | None, command: Path | None, folder: Path, port: int | None = None, extra: str = "") -> None:
+        """`extra`: more lines for the broker's settings, separated by semicolons."""
         self.ours = command is not None
         self._command = command
         self._folder = folder
+        self._extra = extra
         self._process: subprocess.Popen[str] | None = None
-        self._port = 0
+        self._port = port or free_port()
         self.bootstrap = bootstrap or ""
         if self.ours:
             self.start()
@@ -44,10 +51,13 @@ class Kafka:
         self._folder.mkdir(exist_ok=True)
         with (self._folder / "broker.log").open("a") as errors:
             self._process = subprocess.Popen(
-                [str(self._command), str(self._folder), str(self._port)], stdout=subprocess.PIPE, stderr=errors, text=True
+                [str(self._command), str(self._folder), str(self._port)],
+                env={**os.environ, "KAFKA_EXTRA": self._extra},
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
             )
         self.bootstrap = self._ready(self._process).split()[1]
-        self._port = int(self.bootstrap.rpartition(":")[2])
 
     def _ready(self, process: subprocess.Popen[str]) -> str:
         """`ready HOST:PORT pid PID`, from a process that may also end or hang instead."""
@@ -76,18 +86,31 @@ class Kafka:
                 self.kill()
 
 
+def find_kafka() -> Path | None:
+    """The command that starts a broker."""
+    command = Path(os.environ.get("KAFKA_HOME") or ROOT.parent / "shared" / "kafka") / "run"
+    return command if command.is_file() else None
+
+
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    home = Path(os.environ.get("KAFKA_HOME") or ROOT.parent / "shared" / "kafka")
-    running = os.environ.get("SLIPSTREAM_KAFKA")
-    if (home / "run").is_file():
-        broker = Kafka(None, home / "run", tmp_path_factory.mktemp("kafka"))
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka | Tansu]:
+    command, running = find_kafka(), os.environ.get("SLIPSTREAM_KAFKA")
+    broker: Kafka | Tansu
+    if command is not None:
+        broker = Kafka(None, command, tmp_path_factory.mktemp("kafka"))
     elif running:
         broker = Kafka(running, None, tmp_path_factory.mktemp("kafka"))
+    elif is_installed():
+        broker = Tansu(tmp_path_factory.mktemp("tansu"))
     else:
-        pytest.skip(f"no Kafka: {home} has no `run`, and neither KAFKA_HOME nor SLIPSTREAM_KAFKA is set")
+        pytest.skip(
+            "no Kafka: neither KAFKA_HOME nor ../shared/kafka holds `run`, SLIPSTREAM_KAFKA names no broker, and the broker of the"
+            " extra kafka-test is not installed"
+        )
+    slow_down(broker.slowness)
     _warm_up(broker.bootstrap)
     yield broker
+    slow_down(1.0)
     broker.stop()
 
 

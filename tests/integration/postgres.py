@@ -9,7 +9,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -18,6 +17,8 @@ from pathlib import Path
 
 import psutil
 from sqlalchemy import create_engine, text
+
+from tests.integration.ports import free_port
 
 START_S = 60.0
 USERS = ("postgres", "nobody")
@@ -41,7 +42,7 @@ class Postgres:
         self._user: str | None = None
         if base_url is None:
             self._folder = Path(tempfile.mkdtemp(prefix="slipstream-postgres-"))  # not below a folder that only root may enter
-            self._port = _free_port()
+            self._port = free_port()
             self._prepare()
             self.start()
             base_url = f"postgresql+psycopg://slipstream@127.0.0.1:{self._port}/postgres"
@@ -132,9 +133,3 @@ def _exists(user: str) -> bool:
     except KeyError:
         return False
     return True
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
