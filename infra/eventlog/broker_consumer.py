@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
@@ -159,7 +160,7 @@ class BrokerConsumer:
         if self._uncommitted:
             self._commit()
         at_once = max(1, most // self._largest)
-        found = self._consumer.poll(wait_ms, max_records=at_once)
+        found = self._polled(wait_ms, at_once)
         stopped = frozenset(self._stopped)
         largest = 0
         for place, records in found.items():
@@ -173,6 +174,15 @@ class BrokerConsumer:
                 if messages:
                     self._waiting.append((place, messages))
         self._largest = max(largest, self._largest // 2, 1) if found else self._largest
+
+    def _polled(self, wait_ms: int, at_once: int) -> Mapping[TopicPartition, Sequence[Any]]:
+        """The client (3.0.12) hands out nothing from its poll as long as the group waits for a member that is busy. What this
+        one holds it goes on to hold (that is what cooperative means), so it reads on from the client's fetcher."""
+        rejoins = self._consumer._coordinator.rejoining
+        found: Mapping[TopicPartition, Sequence[Any]] = self._consumer.poll(0 if rejoins else wait_ms, max_records=at_once)
+        if not found and self._consumer._coordinator.rejoining:
+            found, _ = self._consumer._fetcher.fetch_records(at_once, timeout_ms=wait_ms)
+        return found
 
     def _look(self) -> None:
         """Take part in the group without reading more."""

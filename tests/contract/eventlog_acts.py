@@ -12,7 +12,18 @@ from infra.eventlog.port import Consumer, Entry, Message, Partition
 
 PATIENCE_S = 40.0
 
+_slowness = [1.0]
+
 Join = Callable[..., Consumer]
+
+
+def slow_down(factor: float) -> None:
+    """For a log whose groups take long to form: everything here waits so many times longer."""
+    _slowness[0] = factor
+
+
+def patience(seconds: float) -> float:
+    return seconds * _slowness[0]
 
 
 def new_topic(partitions: int = 4) -> Topic:
@@ -33,7 +44,7 @@ def numbered(count: int, keys: int = 1, start: int = 0) -> list[Entry]:
 
 def until(done: Callable[[list[Message]], object], consumers: Sequence[Consumer], patience_s: float = PATIENCE_S) -> list[Message]:
     """Poll all in turn until what they read, which is the answer, makes it done."""
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + patience(patience_s)
     read: list[Message] = []
     while not done(read):
         assert time.monotonic() < deadline, "it did not come to that in time"
@@ -45,7 +56,7 @@ def until(done: Callable[[list[Message]], object], consumers: Sequence[Consumer]
 def take(consumer: Consumer, count: int) -> list[Message]:
     """The next `count` messages, and a look whether there are more than that."""
     read: list[Message] = []
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience(PATIENCE_S)
     while len(read) < count and time.monotonic() < deadline:
         read += consumer.poll(0.1)
     return read + consumer.poll(0.05)
@@ -67,7 +78,7 @@ def commit(consumer: Consumer, read: Sequence[Message]) -> None:
 
 
 def until_read(consumer: Consumer, most: int) -> list[Message]:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience(PATIENCE_S)
     while time.monotonic() < deadline:
         if read := consumer.poll(0.1, most):
             return read
