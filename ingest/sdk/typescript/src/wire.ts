@@ -3,7 +3,7 @@
 import { judge, type Verdict } from "./answer.js";
 
 /** An `sk_...` of scope producer, or a function that gives the current one. */
-export type Key = string | (() => string | undefined | Promise<string | undefined>);
+export type Key = string | (() => string | undefined | PromiseLike<string | undefined>);
 
 const COMPRESS_FROM = 1_024;
 
