@@ -60,3 +60,4 @@ chaos: $(VENV)/.installed-dev ## tests that kill processes
 clean: ## remove what was built and what ran (.venv stays)
 	@if [ -x $(BIN)/slipstream ]; then $(BIN)/slipstream down; fi
 	rm -rf .slipstream .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf ingest/sdk/typescript/dist ingest/sdk/typescript/build ingest/sdk/typescript/node_modules
