@@ -42,6 +42,9 @@ DELIVERY_MS = 20_000
 
 BATCH_BYTES = 128 * 1024
 
+COUNT_S = 60.0
+"""An operator who adds partitions is noticed so late; the client's own consumers take minutes."""
+
 
 class BrokerLog:
     """Thread-safe; the producer and the administrator's client are made when first needed and shared."""
@@ -59,6 +62,7 @@ class BrokerLog:
         self._producer: Any = None
         self._admin: Any = None
         self._partitions: dict[str, int] = {}
+        self._counted = 0.0
         self._checked: set[str] = set()
 
     def ensure(self, topics: Iterable[Topic]) -> None:
@@ -121,6 +125,8 @@ class BrokerLog:
                 admin.close()
 
     def _places(self, topic: str) -> list[TopicPartition]:
+        if time.monotonic() - self._counted > COUNT_S:
+            self._partitions = {}
         return [TopicPartition(topic, number) for number in range(self._count(topic))]
 
     def _ends(self, topic: str) -> dict[Partition, int]:
@@ -132,7 +138,8 @@ class BrokerLog:
     def _count(self, topic: str) -> int:
         """How many partitions a topic has; cached, since only an operator can change it, and only by growing it."""
         if topic not in self._partitions:
-            self._partitions.update(self._ask(broker_topics.partition_counts))
+            self._partitions = self._ask(broker_topics.partition_counts)
+            self._counted = time.monotonic()
         try:
             return self._partitions[topic]
         except KeyError:

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType
+from pydantic import ValidationError
 
 from contracts.errors import Poison, Retry
+from contracts.outcome import Refusal
+from contracts.topics import Topic
 from infra.eventlog.access import KafkaAccess
 from infra.eventlog.broker import BrokerLog
 from infra.eventlog.port import Entry, EventLog
@@ -53,3 +58,39 @@ class TestKafka(EventLogSuite):
         assert set(values(read)) == set(range(60))
         assert len(list(fresh.scan(topic.name))) == 60
         fresh.close()
+
+    @pytest.mark.parametrize("compression", ["gzip", "zstd", "lz4", "none"])
+    def test_each_codec_goes_round(self, kafka: Kafka, log: EventLog, topic: Topic, compression: str) -> None:
+        try:
+            access = KafkaAccess.model_validate({"compression": compression})
+        except ValidationError as error:
+            pytest.skip(str(error))
+        writer = BrokerLog(kafka.bootstrap, access)
+        writer.append(topic.name, numbered(700, keys=20))
+        writer.close()
+        assert sorted(values(log.scan(topic.name))) == list(range(700))
+
+    def test_topics_are_made_with_their_partitions_and_retention(self, kafka: Kafka, log: EventLog) -> None:
+        topic = Topic(new_topic().name, Refusal, "refusal_id", 3, 7_200)
+        log.ensure([topic])
+        admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+        told = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic.name)])["topic"][topic.name]
+        admin.close()
+        assert len(log.ends(topic.name)) == 3
+        assert told["retention.ms"]["value"] == "7200000" and told["message.timestamp.type"]["value"] == "LogAppendTime"
+
+    def test_a_topic_that_differs_is_left_as_it_is_and_told_once(
+        self, log: EventLog, another: Callable[[], EventLog], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        name = new_topic().name
+        log.ensure([Topic(name, Refusal, "refusal_id", 2, 3_600)])
+        other, wanted = another(), Topic(name, Refusal, "refusal_id", 4, 86_400)
+        with caplog.at_level("WARNING", "infra.eventlog"):
+            other.ensure([wanted])
+            other.ensure([wanted])
+        assert [record.message for record in caplog.records if name in record.message] == [
+            f"topic {name} has 2 partitions, not 4",
+            f"topic {name} has retention.ms=3600000, not 86400000: left as its operator set it",
+        ]
+        assert len(other.ends(name)) == 2
+        other.close()
