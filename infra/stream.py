@@ -121,10 +121,9 @@ class Stream:
         have been read before the call) when nothing is unread, else the log's time of the last applied message, else 0."""
         positions = self._consumer.positions()
         ends = {place: end for topic in {place.topic for place in positions} for place, end in self._log.ends(topic).items()}
-        unread = {place for place, position in positions.items() if position < ends.get(place, position + 1)} | {
-            m.place for m in self._waiting
-        }
-        return {place: self._newest_ms.get(place, 0) if place in unread else now_ms for place in positions}
+        read = {place for place, position in positions.items() if position >= ends.get(place, position + 1)}
+        read -= {message.place for message in self._waiting}
+        return {place: now_ms if place in read else self._newest_ms.get(place, 0) for place in self._consumer.assignment()}
 
     def close(self) -> None:
         self._consumer.close()
