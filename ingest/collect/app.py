@@ -1,23 +1,19 @@
 """The collector over HTTP: `POST /v1/events`, `GET /health`, and an OpenAPI that says what they do.
 
-Enters: requests. Leaves: answers. Events are answered before FastAPI looks for a route: there is nothing to inject, and its layers
-would cost as much again as taking the event. What can go wrong is in `ingest.collect.openapi`, status by status.
+Enters: requests. Leaves: answers. Events are answered before FastAPI looks for a route: there is nothing to inject, and its
+layers would cost as much again as taking the event. What can go wrong is in `ingest.collect.openapi`, status by status.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 
 from ingest.collect.openapi import EVENTS_PATH, SECURITY
 from ingest.collect.request import Answer, Collector
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 PATH = "/v1/events"
 _JSON = (b"content-type", b"application/json")
@@ -27,25 +23,28 @@ class Gone(Exception):
     """The client went away before it had sent everything."""
 
 
-class EventsFirst:
-    """An ASGI layer in front of the routes."""
-
-    def __init__(self, app: Application, collector: Collector) -> None:
-        self._app = app
+class CollectorApp(FastAPI):
+    def __init__(self, collector: Collector) -> None:
+        super().__init__(title="Slipstream collector", docs_url=None, redoc_url=None)
         self._collector = collector
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope.get("path") != PATH or scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        if scope["method"] != "POST":
+            await super().__call__(scope, receive, send)
+        elif scope["method"] != "POST":
             await _send(send, Answer(405, b'{"error":{"message":"events are posted"}}', {"Allow": "POST"}))
-            return
-        try:
-            answer = await self._collector.take(dict(scope["headers"]), _chunks(receive))
-        except Gone:
-            return
-        await _send(send, answer)
+        else:
+            try:
+                answer = await self._collector.take(dict(scope["headers"]), _chunks(receive))
+            except Gone:
+                return
+            await _send(send, answer)
+
+    def openapi(self) -> dict[str, Any]:
+        schema = super().openapi()
+        schema["paths"][PATH] = EVENTS_PATH
+        schema.setdefault("components", {})["securitySchemes"] = SECURITY
+        return schema
 
 
 async def _chunks(receive: Receive) -> AsyncIterator[bytes]:
@@ -67,20 +66,10 @@ async def _send(send: Send, answer: Answer) -> None:
 
 
 def make_app(collector: Collector) -> FastAPI:
-    app = FastAPI(title="Slipstream collector", docs_url=None, redoc_url=None)
-    app.add_middleware(EventsFirst, collector=collector)
+    app = CollectorApp(collector)
 
     @app.get("/health")
     async def health() -> dict[str, str]:
         return {"status": "ready"}
 
-    described = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        schema = described()
-        schema["paths"][PATH] = EVENTS_PATH
-        schema.setdefault("components", {})["securitySchemes"] = SECURITY
-        return schema
-
-    app.openapi = openapi  # type: ignore[method-assign]
     return app

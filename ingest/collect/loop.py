@@ -5,6 +5,7 @@ It starts and takes events while log, database or Redis are away: see `infra.app
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import logging
 import threading
@@ -53,6 +54,7 @@ def collect(settings: Settings, stop: threading.Event) -> None:
         _repeat("settle", rates.settle, SETTLE_S, stop),
         _repeat("tell", lambda: _tell(collector), TOLD_EVERY_S, stop),
     ]
+    gc.freeze()  # what is there by now stays; looking through it again and again would cost every request something
     try:
         serve(make_app(collector), listener, stop)
     finally:

@@ -85,7 +85,7 @@ EVENTS_PATH: dict[str, Any] = {
         "responses": {str(status): answer for status, answer in _RESPONSES.items()},
         "requestBody": {
             "required": True,
-            "description": "Each event is judged by itself. An event that does not fit is refused with 207, its neighbours are taken.",
+            "description": "Each event is judged by itself. One that does not fit is refused with 207, its neighbours are taken.",
             "content": {ONE: {"schema": _EVENT}, BATCH: {"schema": {"type": "array", "items": _EVENT}}},
         },
         "parameters": [

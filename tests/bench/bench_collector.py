@@ -1,7 +1,8 @@
 """The collector against the least that could be done: an empty FastAPI endpoint, and a bare kafka-python producer.
 
 Clients keep their connections open and write requests that were made before, so that they cost less than what they measure; the
-servers are processes of their own under uvicorn, as in production. Both sides of a pair run in turns, and the median is told.
+servers are processes of their own under uvicorn, as in production. Both sides of a pair run in turns, many short rounds of each,
+and the best round counts: whatever else a machine does can only make a round slower.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import json
 import os
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,8 +29,8 @@ from tests.bench.row import Row
 from tests.collector import BATCH, ONE, cloud_event
 
 STAGES = frozenset({"ingest"})
-CONNECTIONS = 32
-ROUNDS, ROUND_S = 5, 2.0
+CONNECTIONS = 64
+ROUNDS, ROUND_S = 10, 1.0
 EVENTS, AT_ONCE, SENDERS = 20_000, 100, 4
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,11 +57,14 @@ def measure(seeds: int) -> list[Row]:
 def _single() -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
         ours_port, empty_port = _free_port(), _free_port()
-        with _server(["-m", "ingest", "collect"], ours_port, Path(folder)), _server(["-c", EMPTY, str(empty_port)], empty_port, None):
+        with (
+            _server(["-m", "ingest", "collect"], ours_port, Path(folder)),
+            _server(["-c", EMPTY, str(empty_port)], empty_port, None),
+        ):
             rates: dict[int, list[float]] = {ours_port: [], empty_port: []}
             for port in [*rates] * (1 + ROUNDS):
                 rates[port].append(uvloop.run(_post(port, CONNECTIONS, ROUND_S)))
-            ours, empty = (statistics.median(rates[port][1:]) for port in (ours_port, empty_port))
+            ours, empty = (max(rates[port][1:]) for port in (ours_port, empty_port))
     return [Row.beside("ingest.post_vs_empty", ours, empty, "requests/s", 0.7, "higher")]
 
 
@@ -75,12 +78,12 @@ def _batches() -> list[Row]:
             bodies = [_batch() for _ in range(EVENTS // AT_ONCE)]
             uvloop.run(_post_all(port, bodies[:10]))
             ours, bare = [], []
-            for _ in range(3):
+            for _ in range(5):
                 bare.append(_produce(bootstrap))
                 start = time.perf_counter()
                 uvloop.run(_post_all(port, bodies))
                 ours.append(EVENTS / (time.perf_counter() - start))
-    return [Row.beside("ingest.batch_vs_producer", statistics.median(ours), statistics.median(bare), "events/s", 0.5, "higher")]
+    return [Row.beside("ingest.batch_vs_producer", max(ours), max(bare), "events/s", 0.5, "higher")]
 
 
 def _event() -> dict[str, Any]:
