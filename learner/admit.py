@@ -147,10 +147,12 @@ def select_samples(session: Session, policy: str, rules: Rules, share: float, mo
 def claim(session: Session, cycle_id: str, samples: Sequence[Sample]) -> list[Sample]:
     """Mark as this cycle's those that still wait at the revision that was judged, and answer them."""
     held = []
-    for chunk in _chunks(samples):
+    order = {sample.sample_id: number for number, sample in enumerate(samples)}
+    for chunk in _chunks(sorted(samples, key=lambda sample: sample.sample_id)):  # as the rewarder locks them
         waiting = session.exec(
             select(SampleRow.sample_id, SampleRow.revision)
             .where(col(SampleRow.sample_id).in_([s.sample_id for s in chunk]), SampleRow.state == SampleState.READY)
+            .order_by(col(SampleRow.sample_id))
             .with_for_update()
         ).all()
         fit = set(waiting)
@@ -161,7 +163,7 @@ def claim(session: Session, cycle_id: str, samples: Sequence[Sample]) -> list[Sa
             .values(state=SampleState.CLAIMED, cycle_id=cycle_id)
         )
         held += got
-    return held
+    return sorted(held, key=lambda sample: order[sample.sample_id])
 
 
 def exclude(session: Session, excluded: Mapping[tuple[str, int], Exclusion]) -> None:

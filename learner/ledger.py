@@ -99,15 +99,12 @@ def seal(session: Session, begun: Begun, checkpoint: Checkpoint, stats: CycleSta
     ids = sorted(sample.sample_id for sample in begun.samples)
     _still_ours(session, begun.cycle_id, ids)
     _settle(session, begun.cycle_id, SampleState.CONSUMED, None)
-    consumed = admit.episodes(begun.samples)
+    consumed = sorted(admit.episodes(begun.samples))
     for start in range(0, len(consumed), _AT_ONCE):
+        some = col(EpisodeRow.episode_id).in_(consumed[start : start + _AT_ONCE])
+        session.exec(select(EpisodeRow.episode_id).where(some).order_by(col(EpisodeRow.episode_id)).with_for_update()).all()
         session.execute(
-            update(EpisodeRow)
-            .where(
-                col(EpisodeRow.episode_id).in_(consumed[start : start + _AT_ONCE]),
-                col(EpisodeRow.state) == EpisodeState.CLOSED,
-            )
-            .values(state=EpisodeState.CONSUMED)
+            update(EpisodeRow).where(some, col(EpisodeRow.state) == EpisodeState.CLOSED).values(state=EpisodeState.CONSUMED)
         )
     record(session, checkpoint, now_ms)
 

@@ -81,7 +81,7 @@ class Rewarder:
     def _sample(self, session: Session, judged: Sequence[tuple[Episode, Reward, Sample | None]]) -> None:
         rows = [_sample_row(sample, holds_secrets(episode)) for episode, _, sample in judged if sample is not None]
         new = insert_new(session, SampleRow, rows) if rows else set()
-        for row in rows:
+        for row in sorted(rows, key=lambda row: row.sample_id):  # as the learner locks them
             if row.sample_id in new:
                 continue
             kept = session.get(SampleRow, row.sample_id, with_for_update=True)

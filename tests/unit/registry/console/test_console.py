@@ -71,8 +71,8 @@ def test_a_rollback_is_told_with_its_reason(console: TestClient, world: Any) -> 
         world.traffic(200, {"champion": 0.3, "candidate": 0.0})
         world.tick()
     with writing(world.engine) as session:
-        fields = {"policy": "tab", "version": None, "arm": "champion", "started_ms": 0, "received_ms": 0, "subject": "s", "body": "{}"}
-        session.add(TurnRow(turn_id="e.1", episode_id="e", **fields))
+        fields = {"policy": "tab", "version": None, "arm": "champion", "subject": "s", "started_ms": 0, "received_ms": 0}
+        session.add(TurnRow(turn_id="e.1", episode_id="e", body="{}", **fields))
     found = overview(console)
     assert found["tone"] == "bad" and f"{version} was rolled back: non_inferiority.reward" in found["now"]
     assert found["rollout"]["gates_of"] == version
