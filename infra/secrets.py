@@ -31,6 +31,7 @@ from contracts.ids import subject_hash
 KEYS = "SLIPSTREAM_SUBJECT_KEY"
 REGISTER = "SLIPSTREAM_REGISTER_KEY"
 PASSWORD = "SLIPSTREAM_REDIS_PASSWORD"
+_SHORTEST = 16
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def rotate(home: Path, now_ms: int, forget_days: float | None = None) -> tuple[S
 
     Raises `StartError` where the keys come from the environment: nothing here can change that.
     """
-    if KEYS in os.environ:
+    if os.environ.get(KEYS):
         raise StartError(f"the keys come from {KEYS}; put a new one in front of it, everywhere: {_advice(home)}")
     with _alone(home):
         before = load_secrets(home)
@@ -102,7 +103,7 @@ def rotate(home: Path, now_ms: int, forget_days: float | None = None) -> tuple[S
 
 def _with_environment(found: Secrets) -> Secrets:
     found = replace(found, redis_password=os.environ.get(PASSWORD, found.redis_password))
-    given, register = os.environ.get(KEYS), os.environ.get(REGISTER)
+    given, register = os.environ.get(KEYS) or None, os.environ.get(REGISTER) or None  # compose hands on what is not set as ""
     try:
         if register is not None:
             found = replace(found, register_key=bytes.fromhex(register))
@@ -187,6 +188,8 @@ def _described(made: Secrets) -> dict[str, Any]:
 
 def _known(text: str) -> SubjectKey:
     key = bytes.fromhex(text)
+    if len(key) < _SHORTEST:
+        raise ValueError(f"a key of {len(key)} bytes, at least {_SHORTEST} are needed")
     return SubjectKey(_id(key), key, None)
 
 

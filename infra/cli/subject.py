@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.table import Table
 
 from contracts.errors import Retry
-from contracts.topics import OUTCOMES, TURNS, grave
 from infra.cli.sentences import say
 from infra.db.engine import open_db, reading, writing
 from infra.eventlog.open import open_log
 from infra.eventlog.port import EventLog
 from infra.people import deletion, register
 from infra.people.export import export as write_export
+from infra.people.trace import TOPICS
 from infra.secrets import load_secrets, rotate
 from infra.settings import Settings
 
@@ -90,7 +90,7 @@ def _log(settings: Settings) -> EventLog | None:
     """None while it is away."""
     try:
         log = open_log(settings)
-        log.ensure([TURNS, OUTCOMES, grave(TURNS), grave(OUTCOMES)])
+        log.ensure(TOPICS)
     except Retry as away:
         say(f"the event log is away: {away}")
         return None

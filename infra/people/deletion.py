@@ -9,6 +9,7 @@ read once more by nobody who would keep it, and goes by the topic's retention. R
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from sqlmodel import Session, col, select
 
+from contracts.errors import Retry
 from contracts.outcome import Outcome
 from contracts.record import Record
 from contracts.states import Disposition
@@ -36,6 +38,8 @@ from infra.people.payload_files import payloads
 from infra.people.rows import AT_ONCE, episodes_of, erase_some, hold_back
 from infra.people.trace import TOPICS, Trace
 from infra.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 _EMBEDDED = "sqlite:///"
 
@@ -168,18 +172,26 @@ class _Sweep:
             return False
         if self._where.log_file is None:
             return True
-        for topic in TOPICS:
-            found: list[tuple[Partition, int]] = []
-            records: list[Record] = []
-            for message in self._where.log.scan(topic):
-                record = self._trace.find(topic, message.value)
-                if record is not None:
-                    found.append((message.place, message.offset))
-                    records.append(record)
-            if found:
-                self._settle(records)
-                self._count("log records", erase(self._where.log_file, found))
+        try:
+            self._where.log.ensure(TOPICS)
+            for topic in TOPICS:
+                self._topic(self._where.log, self._where.log_file, topic.name)
+        except Retry as away:
+            logger.warning("a deletion waits: %s", away)
+            return False
         return True
+
+    def _topic(self, log: EventLog, file: Path, topic: str) -> None:
+        found: list[tuple[Partition, int]] = []
+        records: list[Record] = []
+        for message in log.scan(topic):
+            record = self._trace.find(topic, message.value)
+            if record is not None:
+                found.append((message.place, message.offset))
+                records.append(record)
+        if found:
+            self._settle(records)
+            self._count("log records", erase(file, found))
 
     def payloads(self) -> None:
         for file, topic, value in list(payloads(self._where.payloads, self._mine)):

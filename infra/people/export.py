@@ -126,14 +126,16 @@ def _payloads(where: Places, trace: Trace) -> Iterator[dict[str, Any]]:
 
 
 def _logged(where: Places, trace: Trace) -> Iterator[dict[str, Any]]:
-    for topic in TOPICS if where.log is not None else ():
-        assert where.log is not None
-        for message in where.log.scan(topic):
-            record = trace.find(topic, message.value)
+    if where.log is None:
+        return
+    where.log.ensure(TOPICS)
+    for topic in TOPICS:
+        for message in where.log.scan(topic.name):
+            record = trace.find(topic.name, message.value)
             if isinstance(record, Turn):
                 trace.learn(record)
             if record is not None:
-                place = {"topic": topic, "partition": message.partition, "offset": message.offset}
+                place = {"topic": topic.name, "partition": message.partition, "offset": message.offset}
                 yield {**place, "record": record.model_dump(mode="json")}
 
 

@@ -12,12 +12,12 @@ from contracts.dead_letter import DeadLetter
 from contracts.errors import Poison
 from contracts.outcome import Outcome
 from contracts.record import Record
-from contracts.topics import OUTCOMES, TURNS, dead_letter
+from contracts.topics import OUTCOMES, TURNS, grave
 from contracts.turn import Turn
 from infra.clock import to_ms
 from infra.people.gone import digest
 
-TOPICS = (TURNS.name, dead_letter(TURNS.name), OUTCOMES.name, dead_letter(OUTCOMES.name))
+TOPICS = (TURNS, grave(TURNS), OUTCOMES, grave(OUTCOMES))
 """Where people's words travel; turns first, since they tell which outcomes are somebody's."""
 
 _KINDS: dict[str, type[Record]] = {TURNS.name: Turn, OUTCOMES.name: Outcome}

@@ -11,12 +11,12 @@ import threading
 from collections.abc import Callable
 
 from contracts.errors import Retry
-from contracts.topics import OUTCOMES, TURNS, grave
 from infra.clock import system_clock
 from infra.db.engine import open_db
 from infra.eventlog.open import open_log
 from infra.jobs import every, make_jobs, run_worker_and_beat
 from infra.people.deletion import places
+from infra.people.trace import TOPICS
 from infra.policies import load_policies
 from infra.settings import Settings
 from infra.stream import patiently
@@ -36,7 +36,7 @@ def retain(settings: Settings, stop: threading.Event) -> None:
         for attempt in patiently(stop):
             with attempt:
                 engine, log = open_db(settings.database), open_log(settings)
-                log.ensure([TURNS, OUTCOMES, grave(TURNS), grave(OUTCOMES)])
+                log.ensure(TOPICS)
     except Retry:
         if stop.is_set():
             return
@@ -50,6 +50,7 @@ def retain(settings: Settings, stop: threading.Event) -> None:
         app.task(name=task)(_waiting_for(work))
         every(app, seconds, task)
     try:
+        _waiting_for(retention.sweep)()  # beat asks only when its time has passed once, which a process may not live to see
         run_worker_and_beat(app, stop)
     finally:
         log.close()

@@ -116,10 +116,12 @@ def test_what_was_kept_long_enough_goes_although_worker_and_redis_die(machine: M
     worker.wait(10)
     redis.kill()
     redis.wait(10)
-    closed_episodes(engine, 1000, 20)
-    deletion_id = deletion.ask(engine, ["s"], NOW_MS + 60_000)
     worker = machine.retain()
     until(lambda: "Cannot connect to redis" in machine.said() or "Error" in machine.said(), "it to notice that Redis is away")
+    assert left(engine) == 0, "it looks by itself when it starts"
+    closed_episodes(engine, 1000, 20)
+    deletion_id = deletion.ask(engine, ["s"], NOW_MS + 60_000)
+    time.sleep(1.0)
     assert worker.poll() is None and left(engine) > 0, "without Redis nothing is asked for, and nothing is lost"
     machine.redis()
     until(lambda: left(engine) == 0, "the rest to go")
