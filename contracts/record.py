@@ -15,7 +15,10 @@ from contracts.errors import Poison
 
 
 def _to_utc(moment: datetime) -> datetime:
-    return moment.astimezone(UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("expected a moment between the years 1 and 9999, in UTC") from None
 
 
 Moment = Annotated[AwareDatetime, AfterValidator(_to_utc)]

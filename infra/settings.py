@@ -76,4 +76,7 @@ def load_settings() -> Settings:
         found = Settings()
     except ValidationError as error:
         raise StartError(f"a SLIPSTREAM_ variable is wrong: {first_fault(error)}") from error
-    return found.model_copy(update={"home": found.home.expanduser().resolve()})
+    try:
+        return found.model_copy(update={"home": found.home.expanduser().resolve()})
+    except (RuntimeError, OSError) as error:
+        raise StartError(f"SLIPSTREAM_HOME {found.home} names no folder: {error}") from error

@@ -90,6 +90,8 @@ def upkeep(capture: Capture, counts: Counts, replica: Replica, database: Databas
             part()
         except Retry as away:
             logger.debug("waiting: %s", away)
+        except OSError as error:  # a full disk must not end what still answers
+            logger.warning("this disk is of no use now: %s", error.strerror or error)
 
 
 class Watch:

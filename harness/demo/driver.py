@@ -23,6 +23,7 @@ from harness.demo import report as reporting
 from harness.demo.heldout import measure
 from harness.demo.inject import inject
 from harness.demo.overview import OUT, Overview
+from harness.demo.overview import Accounting as Seen
 from harness.demo.report import Accounting, Bad, Report
 from harness.demo.screen import shown
 from harness.demo.script import Act, Script
@@ -173,13 +174,9 @@ class Driver:
             if found is not None and found.waiting == 0 and found.settled == self._ledger.sent():
                 break
             if time.monotonic() > until:
-                break
+                raise Stuck(_unsettled(found, self._ledger.sent()))
             await asyncio.sleep(0.5)
-        if found is None:
-            raise Stuck("the console does not answer, so nothing can be counted")
         refused = {count.name: count.count for count in found.refused}
-        if found.waiting:
-            refused["still_waiting"] = found.waiting
         return Accounting(sent=self._ledger.sent(), joined=found.joined, late=found.late, refused=refused)
 
     async def _measured(self, client: Client, crowd: Crowd, first: str, accounting: Accounting) -> Report:
@@ -255,6 +252,12 @@ class Driver:
         return Traffic(
             requests, rate, self._failed(crowd), self._ledger.unsent(), self._before_s + now - self._started, self._doing
         )
+
+
+def _unsettled(found: Seen | None, sent: int) -> str:
+    if found is None:
+        return "the console does not answer, so nothing can be counted"
+    return f"of {sent} events that were sent {found.settled} are accounted for and {found.waiting} wait; what does the joiner say?"
 
 
 def _short(path: Path) -> str:

@@ -103,8 +103,8 @@ class Overview(_Read):
 
     @property
     def learned(self) -> int:
-        """Cycles that sealed a checkpoint."""
-        return sum(cycle.state == "sealed" for cycle in self.cycles)
+        """Cycles that sealed a checkpoint which the registry knows of."""
+        return sum(cycle.state == "sealed" and self.version(cycle.version) is not None for cycle in self.cycles)
 
     @property
     def in_flight(self) -> bool:

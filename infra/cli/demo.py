@@ -23,15 +23,17 @@ from infra.supervisor.state import Deployment, Life
 PATIENCE = 8
 """Deaths before readiness; about a quarter of a minute."""
 
+PRESENTATION = frozenset({"--no-page"})
+"""Arguments that make no other demo."""
+
 POLICIES = {"tiny": "tab", "smollm2": "smollm2"}
 
 
 def demo(settings: Settings, model: str, quick: bool, arguments: tuple[str, ...]) -> int:
     settings = demo_settings(settings, model, quick)
-    preflight.home_writable(settings)
+    preflight.check(settings)  # before anything of an earlier demo goes
     with hold(settings.home):
-        make_room(settings.home, " ".join((model, *arguments)))
-    preflight.check(settings)
+        make_room(settings.home, " ".join((model, *(argument for argument in arguments if argument not in PRESENTATION))))
     programs = table.programs(settings)
     plan = Plan(
         kind="demo",

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from contracts.errors import Retry, SlipstreamError
+from contracts.errors import SlipstreamError
 from infra.cli.chosen import as_it_runs
 from infra.settings import Settings
 from infra.supervisor import preflight, table
@@ -99,8 +99,8 @@ def _lags(settings: Settings) -> Iterator[Finding]:
         for group, topic, behind in _read_lags(settings):
             far = behind > FAR_BEHIND
             yield Finding(f"{group} < {topic}", f"{behind} behind", "see whether that process runs" if far else "", ok=not far)
-    except Retry as error:
-        yield Finding("event log", str(error), "see whether the addresses in SLIPSTREAM_* are right", ok=False)
+    except SlipstreamError as error:
+        yield Finding("event log and database", str(error), "see whether the addresses in SLIPSTREAM_* are right", ok=False)
 
 
 def _read_lags(settings: Settings) -> Iterator[tuple[str, str, int]]:

@@ -17,6 +17,9 @@ from infra.supervisor.lock import holder
 from infra.supervisor.orphans import find_orphans
 from infra.supervisor.state import Deployment, read_state
 
+SILENT_S = 10.0
+"""It writes once a second."""
+
 
 def status(settings: Settings, as_json: bool) -> int:
     home = running_home(settings.home)
@@ -26,7 +29,13 @@ def status(settings: Settings, as_json: bool) -> int:
         print(json.dumps({"running": runs, "state": None if state is None else state.model_dump(mode="json")}, allow_nan=False))
     else:
         _show(Console(), home, runs, state)
-    return 0 if runs and state is not None and state.ready else 1
+    return 0 if runs and state is not None and state.ready and _silence_s(state) is None else 1
+
+
+def _silence_s(state: Deployment) -> float | None:
+    """How long the supervisor has told nothing, if that is too long."""
+    silent_s = time.time() - state.updated
+    return silent_s if silent_s > SILENT_S else None
 
 
 def running_home(home: Path) -> Path:
@@ -52,6 +61,10 @@ def _show(console: Console, home: Path, runs: bool, state: Deployment | None) ->
     now = time.time()
     console.print(status_table(state, now))
     console.print(summary(state, now), markup=False, highlight=False, soft_wrap=True)
+    silent_s = _silence_s(state)
+    if silent_s is not None:
+        words = f"This was {silent_s:.0f} s ago; the supervisor has not written since. Is the disk full? Ask `slipstream doctor`."
+        console.print(words, markup=False, style="bold red", soft_wrap=True)
     if state.notice:
         console.print(state.notice, markup=False, style="bold red", soft_wrap=True)
     console.print(address_lines(state))

@@ -8,6 +8,7 @@ cannot use raises `StartError`.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from contracts.errors import Retry, StartError
 from infra.db.migrations import HEAD, revision, to_head
 
 _WRITES = "slipstream_writes"
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 _POSTGRES = {
     "connect_timeout": 10,
@@ -115,6 +117,8 @@ def _explained() -> Iterator[None]:
     except (OperationalError, InterfaceError) as error:
         raise Retry(f"the database cannot be used now: {error.orig}") from error
     except DBAPIError as error:
+        if getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+            raise StartError(f"the database file is damaged or none ({error.orig}); restore it, or move it away") from error
         if error.connection_invalidated:
             raise Retry(f"the connection to the database was lost: {error.orig}") from error
         raise

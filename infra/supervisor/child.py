@@ -1,7 +1,8 @@
 """One process on its way through its life: started, watched, started again with longer and longer waits, stopped.
 
 Enters: a program and the time. Leaves: its state. Goes wrong: an exit is never an error here, it is counted and answered with
-a restart; a program that three times in a row says that it cannot start (exit code 2) is FAILED.
+a restart; a program that three times in a row says that it cannot start (exit code 2) is FAILED, unless it did work before:
+then what keeps it from starting came later, and the others go on while somebody mends it.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ class Child:
             self.proved = True
         self.deaths += 1
         self._refusals = self._refusals + 1 if code == CANNOT_START else 0
-        if self._refusals >= MOST_REFUSALS:
+        if self._refusals >= MOST_REFUSALS and not self.proved:
             self._move(Life.FAILED)
         else:
             self._due = now + wait_before_start(self.deaths, random.random())

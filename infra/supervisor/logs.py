@@ -11,6 +11,8 @@ from typing import BinaryIO
 
 ROTATE_BYTES = 10_000_000
 _TAIL_BYTES = 8192
+_POINTERS = ("(Background on this error", "For further information visit")
+"""Last lines of errors that only say where to read on."""
 
 
 def log_file(home: Path, name: str) -> Path:
@@ -53,6 +55,7 @@ def _message(line: str) -> str:
     """The sentence in a line of our logs, or the error in it; other lines as they are."""
     try:
         record = json.loads(line)
-        return str(record["trace"] if "trace" in record else record["message"]).strip().splitlines()[-1]
+        lines = str(record["trace"] if "trace" in record else record["message"]).strip().splitlines()
+        return next((line for line in reversed(lines) if not line.startswith(_POINTERS)), lines[-1])
     except (ValueError, KeyError, TypeError, IndexError):
         return line.strip()

@@ -1,7 +1,7 @@
 """The supervisor: starts programs in the order of their needs, restarts what dies, tells its state, and stops everything.
 
-Enters: a plan. Leaves: how it ended. Goes wrong: a program that says three times in a row why it cannot start ends the whole
-with that sentence; a state file that cannot be written is shown as a notice and stops nothing.
+Enters: a plan. Leaves: how it ended. Goes wrong: a program that never worked and says three times in a row why it cannot start ends
+the whole with that sentence; a state file that cannot be written is shown as a notice and stops nothing.
 """
 
 from __future__ import annotations

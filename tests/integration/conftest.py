@@ -26,7 +26,7 @@ from tests.integration.ports import free_port
 from tests.integration.postgres import Postgres, find_binaries
 from tests.integration.tansu import Tansu, is_installed
 
-START_S = 60.0
+START_S = 180.0
 ROOT = Path(__file__).resolve().parents[2]
 
 

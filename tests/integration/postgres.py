@@ -20,7 +20,7 @@ from sqlalchemy import create_engine, text
 
 from tests.integration.ports import free_port
 
-START_S = 60.0
+START_S = 180.0
 USERS = ("postgres", "nobody")
 
 

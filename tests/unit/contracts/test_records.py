@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from contracts.errors import IllegalMove, Poison, UnknownName
 from contracts.ids import episode_of, sticky_fraction, subject_hash, turn_id
+from contracts.outcome import Outcome
 from contracts.rollout import Rollout
 from contracts.states import CHECKPOINT_NEXT, CYCLE_NEXT, EPISODE_NEXT, OUTCOME_NEXT, SAMPLE_NEXT, CheckpointState, move
 from contracts.turn import Turn, VersionSpan
@@ -33,6 +34,13 @@ def turn_of_any():
     from tests.conftest import make_turn
 
     return make_turn
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-14:00"])
+def test_a_moment_that_is_none_in_utc_is_poison_and_no_crash(outcome_of, moment):
+    told = json.loads(outcome_of("shown", "e1").encode()) | {"occurred_at": moment}
+    with pytest.raises(Poison, match=r"occurred_at: .*between the years 1 and 9999"):
+        Outcome.decode(json.dumps(told))
 
 
 def test_packed_arrays_are_smaller_than_lists(turn_of):

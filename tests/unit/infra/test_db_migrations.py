@@ -25,6 +25,12 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'db'}"
 
 
+def test_a_file_that_is_no_database_gets_one_sentence(url, tmp_path):
+    (tmp_path / "db").write_bytes(b"this was never a database, " * 500)
+    with pytest.raises(StartError, match="damaged or none"):
+        open_db(url)
+
+
 def test_the_newest_revision_is_the_one_the_code_names():
     with create_engine("sqlite://").connect() as connection:
         assert ScriptDirectory.from_config(settings(connection)).get_heads() == [HEAD]

@@ -82,9 +82,10 @@ def test_what_makes_no_sense_is_one_sentence(tmp_path, monkeypatch):
         with pytest.raises(StartError, match="damaged"):
             load_secrets(tmp_path)
     (tmp_path / "secrets.json").write_text(json.dumps(OLD))
-    monkeypatch.setenv(KEYS, "not hexadecimal")
-    with pytest.raises(StartError, match="hexadecimal"):
-        load_secrets(tmp_path)
+    for broken in ("not hexadecimal", "00" * 15):
+        monkeypatch.setenv(KEYS, broken)
+        with pytest.raises(StartError, match=f"{KEYS}.*hexadecimal"):
+            load_secrets(tmp_path)
 
 
 def _rotate(home: Path, now_ms: int) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 
@@ -18,6 +19,7 @@ from infra.db.tables.stream import OffsetRow
 from infra.eventlog.open import open_log
 from infra.eventlog.port import Entry, Partition
 from infra.settings import Settings
+from infra.supervisor.state import read_state, write_state
 
 STAGES = ("ingest", "rewarding", "learner", "registry", "serving", "harness")
 
@@ -152,6 +154,30 @@ def test_doctor_tells_problem_and_mend_and_counts_them(tmp_path, free_port):
     assert re.search(r"problem +policies +\S+tab.yaml: not YAML", done.stdout)
     assert "2 problems." in done.stdout  # the base weights are in the policy that cannot be read
     assert f"port {port_base}" in done.stdout
+
+
+def test_doctor_goes_on_where_the_database_is_damaged(tmp_path):
+    for name in ("slipstream.db", "log.db"):
+        (tmp_path / name).write_bytes(b"no database, " * 1000)
+    done = _slipstream("doctor", "--home", str(tmp_path))
+    assert done.returncode == 1
+    assert "event log and database" in done.stdout and "damaged" in " ".join(done.stdout.split())
+    assert re.search(r"ok +home", done.stdout)
+
+
+def test_status_says_when_the_supervisor_has_gone_silent(fleet, sleeper):
+    supervisor = fleet.start(sleeper)
+    fleet.ready("sleeper")
+    supervisor.send_signal(signal.SIGSTOP)
+    try:
+        state = read_state(fleet.home)
+        assert state is not None
+        write_state(state.model_copy(update={"updated": state.updated - 60.0}))
+        said = _slipstream("status", "--home", str(fleet.home))
+    finally:
+        supervisor.send_signal(signal.SIGCONT)
+    assert said.returncode == 1
+    assert "the supervisor has not written since" in said.stdout
 
 
 def test_doctor_tells_how_far_behind_a_consumer_is(tmp_path):

@@ -18,6 +18,7 @@ CRASH = json.dumps({"message": "serving crashed", "trace": "Traceback (most rece
         ([], "", ""),
         (['{"message": "starts"}', '{"message": "waits for hay"}', ""], "waits for hay", "waits for hay"),
         (['{"message": "starts"}', CRASH], "ValueError: no hay", "ValueError: no hay"),
+        ([CRASH.replace("hay", "hay\\n(Background on this error at: somewhere)")], "ValueError: no hay", "ValueError: no hay"),
         (['{"message": "cannot"}', "stage: no hay; buy some"], "stage: no hay; buy some", "stage: no hay; buy some"),
         (["stage: no hay; buy some", '{"message": "ends"}'], "ends", "stage: no hay; buy some"),
         (['{"message": 3}', "{broken", '"text"'], '"text"', '"text"'),

@@ -104,6 +104,36 @@ def test_refusals_count_only_in_a_row(tmp_path: Path):
         assert child.life is life
 
 
+SERVES = """
+import http.server, os, sys
+if os.path.exists({broken!r}):
+    print("stage: the sea is dry")
+    sys.exit(2)
+class Answers(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+http.server.HTTPServer(("127.0.0.1", {port}), Answers).serve_forever()
+"""
+
+
+def test_what_worked_before_and_now_refuses_to_start_ends_nobody_else(
+    fleet, script, sleeper, kill9, tmp_path, free_port, eventually
+):
+    """A setting that was broken while everything ran lies in wait for the next restart."""
+    broken = tmp_path / "broken"
+    text = SERVES.format(broken=str(broken), port=free_port)
+    fleet.start(sleeper, script("stage", text, port=free_port))
+    stage, sleeping = fleet.ready("stage"), fleet.ready("sleeper")
+    broken.touch()
+    kill9(stage.pid)
+    eventually(lambda: fleet.process("stage").restarts >= 4)
+    eventually(lambda: fleet.process("stage").says == "stage: the sea is dry")
+    assert fleet.process("sleeper").pid == sleeping.pid
+    broken.unlink()
+    fleet.ready("stage", other_than=stage.pid)
+
+
 def test_a_program_that_is_not_there_gets_a_sentence(fleet):
     code, said = fleet.ended(fleet.start({"name": "ghost", "command": ["/no/such/program"]}))
     assert code == 2
