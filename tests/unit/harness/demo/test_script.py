@@ -10,6 +10,9 @@ from harness.demo.overview import Overview
 from harness.demo.script import Act, Script
 
 
+LEARNED = ["sealed v1", "sealed v2"]
+
+
 def seen(cycles: list[str], versions: dict[str, str]) -> Overview:
     stand: dict[str, Any] = {
         "now": "",
@@ -19,7 +22,7 @@ def seen(cycles: list[str], versions: dict[str, str]) -> Overview:
             {"version": name, "number": n, "state": state, "reason": "", "share": 0.0, "figures": None}
             for n, (name, state) in enumerate(versions.items())
         ],
-        "cycles": [{"state": state, "version": f"v{n}", "samples": 1, "reason": None} for n, state in enumerate(cycles)],
+        "cycles": [{"state": state, "version": v, "samples": 1, "reason": None} for state, v in map(str.split, cycles)],
         "accounting": {"joined": 0, "late": 0, "waiting": 0, "refused": [], "counters": []},
     }
     return Overview.model_validate(stand)
@@ -29,16 +32,17 @@ def seen(cycles: list[str], versions: dict[str, str]) -> Overview:
     ("cycles", "versions", "sabotaged", "act"),
     [
         ([], {"v0": "live"}, None, Act.WATCH),
-        (["sealed"], {"v0": "retired", "v1": "live"}, None, Act.WATCH),
-        (["sealed", "sealed"], {"v0": "retired", "v1": "live", "v2": "canary"}, None, Act.WATCH),
-        (["sealed", "sealed"], {"v0": "retired", "v1": "retired", "v2": "live"}, None, Act.SABOTAGE),
-        (["sealed", "skipped", "sealed"], {"v0": "retired", "v2": "live"}, None, Act.SABOTAGE),
-        (["sealed", "sealed"], {"v2": "live"}, "v3", Act.WATCH),
-        (["sealed", "sealed"], {"v2": "live", "v3": "canary"}, "v3", Act.WATCH),
-        (["sealed", "sealed"], {"v2": "live", "v3": "rolled_back"}, "v3", Act.WATCH),
-        (["sealed", "sealed", "sealed"], {"v2": "live", "v3": "rolled_back", "v4": "bench"}, "v3", Act.WATCH),
-        (["sealed", "sealed", "sealed"], {"v2": "retired", "v3": "rolled_back", "v4": "live"}, "v3", Act.FINISH),
-        (["sealed", "sealed", "sealed"], {"v2": "live", "v3": "rejected", "v4": "rolled_back"}, "v3", Act.FINISH),
+        (["sealed v1"], {"v0": "retired", "v1": "live"}, None, Act.WATCH),
+        (["sealed v1", "sealed v2"], {"v0": "retired", "v1": "live", "v2": "canary"}, None, Act.WATCH),
+        (["sealed v1", "sealed v2"], {"v0": "retired", "v1": "live"}, None, Act.WATCH),  # the registry will hear of v2
+        (["sealed v1", "sealed v2"], {"v0": "retired", "v1": "retired", "v2": "live"}, None, Act.SABOTAGE),
+        (["sealed v1", "skipped v2", "sealed v3"], {"v0": "retired", "v1": "retired", "v3": "live"}, None, Act.SABOTAGE),
+        (["sealed v1", "sealed v2"], {"v1": "retired", "v2": "live"}, "v3", Act.WATCH),
+        (["sealed v1", "sealed v2"], {"v1": "retired", "v2": "live", "v3": "canary"}, "v3", Act.WATCH),
+        (["sealed v1", "sealed v2"], {"v1": "retired", "v2": "live", "v3": "rolled_back"}, "v3", Act.WATCH),
+        ([*LEARNED, "sealed v4"], {"v1": "retired", "v2": "live", "v3": "rolled_back", "v4": "bench"}, "v3", Act.WATCH),
+        ([*LEARNED, "sealed v4"], {"v1": "retired", "v2": "retired", "v3": "rolled_back", "v4": "live"}, "v3", Act.FINISH),
+        ([*LEARNED, "sealed v4"], {"v1": "retired", "v2": "live", "v3": "rejected", "v4": "rolled_back"}, "v3", Act.FINISH),
     ],
 )
 def test_what_comes_next(cycles, versions, sabotaged, act):
