@@ -9,7 +9,6 @@ import pytest
 from harness.demo.overview import Overview
 from harness.demo.script import Act, Script
 
-
 LEARNED = ["sealed v1", "sealed v2"]
 
 
