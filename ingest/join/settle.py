@@ -55,7 +55,7 @@ def join_waiting(session: Session, lives: Mapping[str, Life], tally: Tally) -> N
     moved: dict[Disposition, list[str]] = {Disposition.JOINED: [], Disposition.LATE: []}
     for row in rows:
         life = lives[row.episode_id]
-        if life.began(row.turn_id) is None:
+        if row.policy != life.policy or life.began(row.turn_id) is None:
             continue
         fate = move(OUTCOME_NEXT, Disposition(row.disposition), Disposition.LATE if life.consumed else Disposition.JOINED)
         moved[fate].append(row.event_id)
@@ -67,7 +67,8 @@ def join_waiting(session: Session, lives: Mapping[str, Life], tally: Tally) -> N
 
 
 def _fate(life: Life | None, outcome: Outcome) -> Disposition:
-    if life is None or life.began(outcome.turn_id) is None:
+    """What is told of another policy's turn waits for a turn of its own policy, which never comes."""
+    if life is None or outcome.policy != life.policy or life.began(outcome.turn_id) is None:
         return Disposition.WAITING
     return Disposition.LATE if life.consumed else Disposition.JOINED
 

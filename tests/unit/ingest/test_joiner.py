@@ -128,6 +128,15 @@ def test_an_orphan_is_refused_after_its_window_and_joined_if_its_turn_comes_afte
     assert fate(engine, "e1") == (Disposition.JOINED, None)
 
 
+def test_what_is_told_in_another_policys_name_touches_nothing(engine, joiner, turn_of, outcome_of):
+    deliver(engine, joiner, outcome_of("rejected", "early", policy="other"), turn_of())
+    deliver(
+        engine, joiner, outcome_of("rejected", "after", policy="other"), outcome_of("accepted", "own"), outcome_of("closed", "c")
+    )
+    assert [outcome.event_id for outcome in newest(engine).outcomes] == ["c", "own"]
+    assert fate(engine, "early") == fate(engine, "after") == ("waiting", None)
+
+
 def test_a_refusal_is_kept_once(engine, joiner, hands):
     refusal = Refusal(refusal_id="x", event_id="x", policy="tab", reason="bad_field", detail="d", received_at=hands())
     deliver(engine, joiner, refusal, refusal)
