@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
-from ingest.collect.openapi import EVENTS_PATH, SECURITY
+from ingest.collect.openapi import EVENTS_PATH, components
 from ingest.collect.request import Answer, Collector
 
 PATH = "/v1/events"
@@ -41,10 +41,12 @@ class CollectorApp(FastAPI):
             await _send(send, answer)
 
     def openapi(self) -> dict[str, Any]:
-        schema = super().openapi()
-        schema["paths"][PATH] = EVENTS_PATH
-        schema.setdefault("components", {})["securitySchemes"] = SECURITY
-        return schema
+        if self.openapi_schema is None:
+            described = super().openapi()
+            described["paths"][PATH] = EVENTS_PATH
+            described["components"] = components(self._collector.policies)
+            self.openapi_schema = described
+        return self.openapi_schema
 
 
 async def _chunks(receive: Receive) -> AsyncIterator[bytes]:

@@ -5,31 +5,13 @@ The code reads its own body, for speed and because each event is judged by itsel
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
-from contracts.outcome import KINDS
+from contracts import schema
 
 ONE = "application/cloudevents+json"
 BATCH = "application/cloudevents-batch+json"
-
-_EVENT: dict[str, Any] = {
-    "type": "object",
-    "title": "CloudEvent 1.0",
-    "description": "`type` is `slipstream.` and a kind; `data` holds its fields. A kind that the service does not know is kept.",
-    "properties": {
-        "specversion": {"const": "1.0"},
-        "id": {"type": "string", "description": "counts once in the deployment, whatever else differs"},
-        "source": {"type": "string", "minLength": 1, "examples": ["/vscode/1.4"]},
-        "type": {"type": "string", "pattern": r"^slipstream\.", "examples": [f"slipstream.{kind}" for kind in KINDS]},
-        "time": {"type": "string", "format": "date-time", "description": "with an offset; without a time the moment of arrival"},
-        "policy": {"type": "string"},
-        "turnid": {"type": "string", "description": "<episode_id>.<n>, as the gateway's answer names it"},
-        "episodeid": {"type": "string", "description": "may be left out beside `turnid`"},
-        "consent": {"type": "boolean", "description": "false: the event is counted and nothing else of it is kept"},
-        "data": {"type": "object"},
-    },
-    "required": ["specversion", "id", "source", "type", "policy"],
-}
 
 _FATE: dict[str, Any] = {
     "type": "object",
@@ -78,15 +60,16 @@ _RESPONSES: dict[int, dict[str, Any]] = {
     503: _answer("Neither log nor spool has room, or keys cannot be looked up; nothing was taken.", _ERROR, _RETRY),
 }
 
+EVENT_REF = {"$ref": "#/components/schemas/Event"}
+
 EVENTS_PATH: dict[str, Any] = {
     "post": {
         "summary": "Tell what became of answers",
         "operationId": "tell_events",
-        "responses": {str(status): answer for status, answer in _RESPONSES.items()},
         "requestBody": {
             "required": True,
             "description": "Each event is judged by itself. One that does not fit is refused with 207, its neighbours are taken.",
-            "content": {ONE: {"schema": _EVENT}, BATCH: {"schema": {"type": "array", "items": _EVENT}}},
+            "content": {ONE: {"schema": EVENT_REF}, BATCH: {"schema": {"type": "array", "items": EVENT_REF}}},
         },
         "parameters": [
             {
@@ -96,8 +79,17 @@ EVENTS_PATH: dict[str, Any] = {
                 "schema": {"enum": ["identity", "gzip", "zstd"]},
             }
         ],
+        "responses": {str(status): answer for status, answer in _RESPONSES.items()},
         "security": [{"key": []}, {}],
     }
 }
 
 SECURITY = {"key": {"type": "http", "scheme": "bearer", "bearerFormat": "sk_<id>_<secret>, with the scope producer"}}
+
+
+def components(policies: Collection[str]) -> dict[str, Any]:
+    """The event is the released one, with the policies that there are here."""
+    event = {name: value for name, value in schema.export()[schema.EVENT].items() if not name.startswith("$")}
+    policy = {**event["properties"]["policy"], "enum": sorted(policies)}
+    event["properties"] = {**event["properties"], "policy": policy}
+    return {"schemas": {"Event": event}, "securitySchemes": SECURITY}

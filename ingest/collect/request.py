@@ -57,7 +57,7 @@ class Collector:
         self._intake = intake
         self._door = door
         self._rates = rates
-        self._policies = policies
+        self.policies = policies
         self._config = config
         self._clock = clock
         self._most_bytes = config.max_body_kb * 1024
@@ -120,7 +120,7 @@ class Collector:
         if len(pieces) > self._config.max_batch_events:
             raise TooLarge(f"{len(pieces)} events; a batch may have {self._config.max_batch_events}")
         received_at = self._clock()
-        return [decode(piece, received_at, self._policies, self._config.max_event_bytes) for piece in pieces]
+        return [decode(piece, received_at, self.policies, self._config.max_event_bytes) for piece in pieces]
 
     async def _store(self, judged: Sequence[Judged]) -> Sequence[Judged]:
         try:
