@@ -117,3 +117,19 @@ def test_poison_is_buried_and_the_next_message_is_read(engine, log, client, tab_
     assert sum(log.ends("turns.dlq").values()) == 2
     with reading(engine) as session:
         assert session.exec(select(SampleRow)).one().reward == 0.75
+
+
+def test_feedback_that_comes_before_its_answer_is_joined_later_and_an_id_counts_once(engine, log, client, tab_policy, turn_of):
+    policies = {"tab": tab_policy}
+    accepted = event("tab", "ep-1", "accepted", 2, characters=5)
+    again = {**accepted, "time": "2026-01-01T00:00:09Z"}
+    assert send(client, [accepted, again]).status_code == 202, "both are taken: the joiner knows that they are one"
+    drain(engine, log, policies)
+    with reading(engine) as session:
+        assert session.exec(select(SampleRow)).all() == []
+    log.append("turns", [Entry("ep-1", turn_of().encode())])
+    assert send(client, [again, event("tab", "ep-1", "closed", 3), event("tab", "ep-1", "closed", 3)]).status_code == 202
+    drain(engine, log, policies)
+    with reading(engine) as session:
+        sample = session.exec(select(SampleRow)).one()
+    assert sample.reward == 0.75, "as much as for one acceptance"
