@@ -77,7 +77,7 @@ VALUES = {
 }
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_the_contract_allows_travels_unchanged(collector, client, data):
     model = data.draw(st.sampled_from(list(KINDS.values())))
@@ -206,11 +206,9 @@ def test_a_refused_event_is_reported_and_counted_and_never_sent_again(collector,
     assert len(collector.events) == 3
 
 
-@pytest.mark.parametrize("header", ["1", "date"])
-def test_retry_after_is_respected_and_the_same_ids_come_again(collector, client, header):
-    when = "1" if header == "1" else format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)
+def test_retry_after_is_respected_and_the_same_ids_come_again(collector, client):
     collector.answers = lambda events: (
-        Answer(503, {"error": {}}, {"Retry-After": when}) if not collector.requests else all_taken(events)
+        Answer(503, {"error": {}}, {"Retry-After": "1"}) if not collector.requests else all_taken(events)
     )
     event_id = client.shown("ep-1.1-0")
     assert client.flush(6)
@@ -219,17 +217,23 @@ def test_retry_after_is_respected_and_the_same_ids_come_again(collector, client,
     assert first.events == second.events and collector.ids == [event_id] and accounted(client)
 
 
+def test_retry_after_may_be_a_date():
+    verdict = judge(429, format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True), b"", 1)
+    assert verdict.then is Then.AGAIN and verdict.wait_s is not None and 27 < verdict.wait_s <= 30
+    assert judge(503, "Wed, 21 Oct 2015 07:28:00 GMT", b"", 1).wait_s == 0
+
+
 def test_waits_grow_and_differ_from_client_to_client(collector, tmp_path):
     collector.answers = lambda events: Answer(503)
     gaps = []
     for name in ("a", "b"):
-        with Client(collector.url, "tab", spool=tmp_path / name, limits=Limits(linger_s=0.0, wait_s=0.6)) as client:
+        with Client(collector.url, "tab", spool=tmp_path / name, limits=Limits(linger_s=0.0, wait_s=0.4)) as client:
             client.shown("ep-1.1-0")
             seen = len(collector.requests)
-            until(lambda seen=seen: len(collector.requests) >= seen + 4)
-            times = [request.at for request in collector.requests[seen : seen + 4]]
+            until(lambda seen=seen: len(collector.requests) >= seen + 3)
+            times = [request.at for request in collector.requests[seen : seen + 3]]
             gaps.append([later - earlier for earlier, later in itertools.pairwise(times)])
-    assert all(0.12 <= gap[0] <= 0.4 and 0.25 <= gap[1] <= 0.75 and gap[2] <= 0.85 for gap in gaps), gaps
+    assert all(0.12 <= gap[0] <= 0.6 and 0.2 <= gap[1] <= 0.9 for gap in gaps), gaps
     assert gaps[0] != gaps[1]
 
 
@@ -257,8 +261,8 @@ def test_a_batch_that_is_too_much_at_once_goes_in_halves(collector, client):
 
 def test_one_event_that_the_collector_fails_on_does_not_hold_up_the_others(collector, client):
     collector.answers = lambda events: Answer(500) if any(e["id"] == "poison" for e in events) else all_taken(events)
-    told = [client.shown("ep-1.1-0", event_id="poison" if n == 7 else None) for n in range(20)]
-    until(lambda: client.stats.taken == 19 and client.stats.dropped, 20)
+    told = [client.shown("ep-1.1-0", event_id="poison" if n == 7 else None) for n in range(8)]
+    until(lambda: client.stats.taken == 7 and client.stats.dropped, 20)
     assert client.stats.dropped == {"server_error": 1} and set(collector.ids) == set(told) - {"poison"}
 
 
@@ -291,7 +295,7 @@ def test_every_answer_has_a_meaning(status, retry_after, body):
 STATUS = st.sampled_from([202, 202, 202, 503, 429, 413, 400, 500, 401])
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(statuses=st.lists(STATUS, max_size=8), told=st.lists(st.integers(1, 9), min_size=1, max_size=4))
 def test_every_event_is_accounted_for_whatever_the_collector_answers(tmp_path_factory, statuses, told):
     script = list(statuses)

@@ -18,7 +18,7 @@ from platformdirs import user_state_path
 
 from slipstream_events.core import Core
 from slipstream_events.courier import OnRefused
-from slipstream_events.event import About, NaiveTime, NotJson, encode
+from slipstream_events.event import About, NaiveTime, NotJson, Sender, encode
 from slipstream_events.kinds import Teller, harmless
 from slipstream_events.limits import Limits
 from slipstream_events.tally import Stats
@@ -50,13 +50,12 @@ class _Client(Teller):
         limits: Limits | None = None,
     ) -> None:
         self.consent = consent
-        self._policy = policy
-        self._source = source
+        self._sender = Sender.of(source, policy)
         self._core = Core(url, key, _folder(spool, url), limits or Limits(), on_refused)
 
     @harmless
     def tell(self, kind: str, turn: str | None = None, data: dict[str, Any] | None = None, **about: Unpack[About]) -> str | None:
-        event_id, line = encode(kind, turn, data or {}, about, self._source, self._policy, self.consent)
+        event_id, line = encode(kind, turn, data, about, self._sender, self.consent)
         with self._core.tally.lock:
             self._core.tally.told += 1
         return event_id if self._core.put(line) else None

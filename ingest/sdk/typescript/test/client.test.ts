@@ -233,6 +233,27 @@ test("an address or a limit that makes no sense is said when the client is made"
   assert.throws(() => make({ limits: { batchEvents: 0 } }), /batchEvents/);
 });
 
+test("every event is accounted for whatever the collector answers", async () => {
+  const statuses = [202, 202, 202, 503, 429, 413, 400, 500, 401];
+  for (let round = 0; round < 8; round++) {
+    const script = Array.from({ length: round }, () => statuses[Math.floor(Math.random() * statuses.length)]!);
+    const shown = script.join();
+    collector.answers = (events) => {
+      const status = script.pop() ?? 202;
+      return status === 202 ? allTaken(events) : { status };
+    };
+    const client = make({ limits: { batchEvents: 4, lingerMs: 0, waitMs: 50, deniedWaitMs: 50 } });
+    const told = Array.from({ length: 10 }, () => client.shown(TURN));
+    assert.ok(await client.flush(), shown);
+    accounted(client);
+    const { taken, dropped } = client.stats;
+    const arrived = collector.ids.filter((id) => told.includes(id));
+    assert.equal(arrived.length, new Set(arrived).size, shown);
+    assert.equal(arrived.length, taken, shown);
+    assert.equal(taken + Object.values(dropped).reduce((sum, n) => sum + n, 0), told.length, shown);
+  }
+});
+
 test("a collector that hangs never holds up the host, and the queue is bounded", async () => {
   collector.answers = (events) => ({ ...allTaken(events), afterMs: 3_000 });
   const client = make({ limits: { ...QUICK, batchEvents: 10, queueEvents: 50 } });
