@@ -163,7 +163,7 @@ class Desk:
         return Route(version, "pinned")
 
     async def _keep(self, running: Running, answer: Answer) -> bool:
-        call, policy = running.call, running.call.served.policy.name
+        policy = running.call.served.policy.name
         if answer.finish == "error":
             self._counts.add(policy, "answers_failed")
         if running.route.arm == "pinned":

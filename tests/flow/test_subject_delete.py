@@ -15,7 +15,7 @@ from infra.clock import to_ms
 from infra.db import outbox
 from infra.db.engine import open_db, reading, writing
 from infra.db.query import Engine, select
-from infra.db.tables.ingest import EpisodeRow, OutcomeRow, RevisionRow, TurnRow
+from infra.db.tables.ingest import EpisodeRow, OutcomeRow, RefusalRow, RevisionRow, TurnRow
 from infra.db.tables.learner import CheckpointRow, CycleRow
 from infra.db.tables.registry import VersionRow
 from infra.db.tables.rewarding import RewardPartRow, RewardRow, SampleRow
@@ -119,7 +119,7 @@ def test_nothing_of_a_deleted_person_is_left_in_any_file_and_nothing_of_another_
     assert before == 6 and service.files_with(ADA)
     report = service.delete(ADA)
     assert report.done and report.went["turns"] == 1 and report.went["outcomes"] == 3 and report.went["log records"] == 4
-    service.engine.dispose()
+    # Connections are open, as in a service that runs.
     assert service.files_with(f"{MARK} {ADA}") == [] and service.files_with(f"{MARK} too, says {ADA}") == []
     with reading(service.engine) as session:
         assert [row.episode_id for row in session.exec(select(EpisodeRow)).all()] == ["ep-bob"]
@@ -259,7 +259,6 @@ def test_large_payloads_go_too(service):
     files = [f for f in (service.settings.artifact_root / "payloads").rglob("*") if f.is_file()]
     assert len(files) == 1
     assert service.delete(ADA).went["payload files"] == 1
-    service.engine.dispose()
     assert not files[0].exists() and service.files_with(f"{MARK} {ADA}") == []
 
 
@@ -319,6 +318,10 @@ def test_an_export_has_everything_and_only_theirs(service, tmp_path):
     spool.close()
     service.tell(*episode("ep-ada", ADA), *episode("ep-bob", BOB), make_turn("ep-big", subject=ADA, text="x" * 300_000))
     service.run()
+    with writing(service.engine) as session:
+        for event in ("ep-ada-a", "ep-bob-a"):
+            refused = {"policy": "tab", "reason": "bad_field", "detail": "d", "received_ms": 0}
+            session.add(RefusalRow(refusal_id=event, event_id=event, **refused))
     to = tmp_path / "ada.json"
     manifest = export(service.where, [ADA], "r", False, ASKED, to)
     told = json.loads(to.read_text())
@@ -326,7 +329,8 @@ def test_an_export_has_everything_and_only_theirs(service, tmp_path):
     assert {name: len(told[name]) for name in manifest["counts"]} == manifest["counts"]
     assert {name: number for name, number in manifest["counts"].items() if number} == {
         "turns": 2, "outcomes": 3, "episodes": 2, "revisions": 1, "rewards": 1, "reward_parts": len(told["reward_parts"]),
-        "samples": 1, "spooled": 1, "payload_files": 1, "log": 5,
+        "samples": 1, "refusals": 1, "spooled": 1, "payload_files": 1, "log": 5,
     }  # fmt: skip
     assert BOB not in to.read_text() and "ep-bob" not in to.read_text() and "ep-t" not in to.read_text()
     assert told["turns"][0]["body"]["subject"] == ADA
+    assert service.delete(ADA).went["refusals"] == 1 and service.rows(RefusalRow) == 1
