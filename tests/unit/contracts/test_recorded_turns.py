@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
@@ -14,12 +16,16 @@ from tests.conftest import EPOCH, make_outcome, make_turn
 UNKNOWN = {"prompt_ids": None, "completion_ids": None, "logps": None, "spans": (), "sampling": None, "latency_ms": None}
 
 
+def recorded(**changes: Any) -> Turn:
+    return Turn(**{**dict(make_turn()), **UNKNOWN, **changes})
+
+
 def test_it_survives_the_wire_and_is_not_an_answer_of_no_tokens() -> None:
-    turn = make_turn(**UNKNOWN)
+    turn = recorded()
     assert Turn.decode(turn.encode()) == turn
-    assert turn != make_turn(**{**UNKNOWN, "prompt_ids": (), "completion_ids": (), "logps": ()})
+    assert turn != recorded(prompt_ids=(), completion_ids=(), logps=())
     assert turn.version is None
-    assert make_turn(**{**UNKNOWN, "spans": (VersionSpan(version="gpt", start=0, end=0),)}).version == "gpt"
+    assert recorded(spans=(VersionSpan(version="gpt", start=0, end=0),)).version == "gpt"
 
 
 @pytest.mark.parametrize(
@@ -33,7 +39,7 @@ def test_it_survives_the_wire_and_is_not_an_answer_of_no_tokens() -> None:
 )
 def test_half_of_it_cannot_be_known(change: dict, says: str) -> None:
     with pytest.raises(ValidationError, match=says):
-        make_turn(**{**UNKNOWN, **change})
+        recorded(**change)
 
 
 def episode(*turns: Turn) -> Episode:
@@ -43,10 +49,10 @@ def episode(*turns: Turn) -> Episode:
 
 
 def test_it_is_rewarded_and_no_sample_is_made_of_it(tab_policy) -> None:
-    recorded, served = make_turn(**UNKNOWN), make_turn(n="1-1")
+    known, served = recorded(), make_turn(n="1-1")
     blend = Blend(tab_policy.reward)
-    judged = blend.judge(episode(recorded))
-    assert judged.reward.value == 0.75 and assign(episode(recorded), judged) is None
-    both = episode(recorded, served)
+    judged = blend.judge(episode(known))
+    assert judged.reward.value == 0.75 and assign(episode(known), judged) is None
+    both = episode(known, served)
     sample = assign(both, blend.judge(both))
     assert sample is not None and [segment.turn_id for segment in sample.segments] == [served.turn_id]
