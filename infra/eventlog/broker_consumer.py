@@ -40,6 +40,9 @@ LEARN_S = 10.0
 SLICE_MS = 100
 """A poll looks up from waiting so often: partitions that came meanwhile stand still until it does."""
 
+LONG_REJOIN_S = 0.3
+"""All who poll have rejoined by then."""
+
 ANSWER_MS = 5_000
 
 RENEW_S = 2 * HEARTBEAT_MS / 1000
@@ -60,6 +63,7 @@ class BrokerConsumer:
         self._starts: dict[TopicPartition, int] = {}
         self._waiting: deque[tuple[TopicPartition, list[Message]]] = deque()
         self._uncommitted: dict[TopicPartition, int] = {}
+        self._rejoins_since: float | None = None
         self._largest = 32
         self._looked = 0.0
         self._closed = False
@@ -177,11 +181,14 @@ class BrokerConsumer:
 
     def _polled(self, wait_ms: int, at_once: int) -> Mapping[TopicPartition, Sequence[Any]]:
         """The client (3.0.12) hands out nothing from its poll as long as the group waits for a member that is busy. What this
-        one holds it goes on to hold (that is what cooperative means), so it reads on from the client's fetcher."""
-        rejoins = self._consumer._coordinator.rejoining
-        found: Mapping[TopicPartition, Sequence[Any]] = self._consumer.poll(0 if rejoins else wait_ms, max_records=at_once)
-        if not found and self._consumer._coordinator.rejoining:
-            found, _ = self._consumer._fetcher.fetch_records(at_once, timeout_ms=wait_ms)
+        one holds it goes on to hold (that is what cooperative means), so after a moment it reads on from the client's fetcher."""
+        found: Mapping[TopicPartition, Sequence[Any]] = self._consumer.poll(wait_ms, max_records=at_once)
+        if not self._consumer._coordinator.rejoining:
+            self._rejoins_since = None
+        elif self._rejoins_since is None:
+            self._rejoins_since = time.monotonic()
+        elif not found and self._held() and time.monotonic() - self._rejoins_since > LONG_REJOIN_S:
+            found, _ = self._consumer._fetcher.fetch_records(at_once, timeout_ms=SLICE_MS)
         return found
 
     def _look(self) -> None:

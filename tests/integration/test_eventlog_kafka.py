@@ -18,13 +18,27 @@ from infra.eventlog.port import Entry, EventLog
 from tests.contract.eventlog_acts import Join, new_group, new_topic, numbered, take, values
 from tests.contract.eventlog_suite import EventLogSuite
 from tests.integration.conftest import Kafka
+from tests.integration.tansu import Tansu
 
 pytestmark = pytest.mark.integration
+
+NO_NOTES = "Tansu keeps no note beside a committed offset, so a group goes on at the beginning of a record"
+NO_SETTINGS = "Tansu does not tell how a topic is set up"
+TANSU_DOES_NOT = {
+    "test_a_restart_resumes_at_what_was_committed": NO_NOTES,
+    "test_a_member_commits_only_what_is_its_own": NO_NOTES,
+    "test_a_start_beyond_the_end_reads_again": "Tansu does not say that an offset lies beyond the end",
+    "test_everything_is_read_at_least_once_while_members_come_and_go": "with Tansu a group takes 23 seconds for each change",
+    "test_topics_are_made_with_their_partitions_and_retention": NO_SETTINGS,
+    "test_a_topic_that_differs_is_left_as_it_is_and_told_once": NO_SETTINGS,
+}
 
 
 class TestKafka(EventLogSuite):
     @pytest.fixture
-    def url(self, kafka: Kafka) -> str:
+    def url(self, kafka: Kafka | Tansu, request: pytest.FixtureRequest) -> str:
+        if isinstance(kafka, Tansu) and (reason := TANSU_DOES_NOT.get(request.node.originalname)):
+            pytest.xfail(reason)
         return f"kafka://{kafka.bootstrap}"
 
     def test_a_record_that_is_too_large_is_poison(self, kafka: Kafka) -> None:
