@@ -57,11 +57,12 @@ def gather(session: Session, episode_ids: Collection[str], at_hand: AtHand = NOT
     rows = select(TurnRow.episode_id, TurnRow.turn_id, TurnRow.body).where(col(TurnRow.episode_id).in_(episode_ids))
     for episode_id, turn_id, body in session.exec(rows).all():
         turns[episode_id].append(at_hand.turns.get(turn_id) or Turn.decode(body))
-    joined = select(OutcomeRow.episode_id, OutcomeRow.event_id, OutcomeRow.body).where(
-        col(OutcomeRow.episode_id).in_(episode_ids), OutcomeRow.disposition == Disposition.JOINED
-    )
-    for episode_id, event_id, body in session.exec(joined).all():
-        outcomes[episode_id].append(at_hand.outcomes.get(event_id) or Outcome.decode(body))
+    # Without the disposition as a condition: a server that has not counted its rows yet would look them all up by it.
+    of_episode = col(OutcomeRow.episode_id).in_(episode_ids)
+    told = select(OutcomeRow.episode_id, OutcomeRow.event_id, OutcomeRow.disposition, OutcomeRow.body).where(of_episode)
+    for episode_id, event_id, disposition, body in session.exec(told).all():
+        if disposition == Disposition.JOINED:
+            outcomes[episode_id].append(at_hand.outcomes.get(event_id) or Outcome.decode(body))
     for episode_id, some in turns.items():
         yield episode_id, order(some, outcomes[episode_id])
 

@@ -30,7 +30,7 @@ from tests.integration.conftest import Kafka, find_kafka
 from tests.integration.postgres import Postgres, find_binaries
 
 STAGES = frozenset({"ingest"})
-EPISODE_COUNT = 4000
+EPISODE_COUNT = 3000
 ROUNDS = 3
 
 Server = TypeVar("Server", Kafka, Postgres)

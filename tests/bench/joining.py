@@ -11,10 +11,12 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from contracts.errors import Retry
 from contracts.record import Record
 from contracts.topics import EPISODES, OUTCOMES, REFUSALS, TURNS
 from infra.clock import system_clock, to_ms
@@ -132,12 +134,12 @@ def _bare(
                 connection.commit()
             return len(rows)
 
-        while not (taken := read(1)):
-            pass
-        _add(done, taken)
+        while len(consumer.assignment()) < TURNS.partitions:
+            consumer.poll(timeout_ms=100, max_records=1)
         ready.wait(PATIENCE_S)
         mark.wait(PATIENCE_S)
         end, used = time.time(), time.process_time()
+        consumer.seek_to_beginning()  # what was fetched before the mark is fetched again
         while done.value < count:
             if taken := read(500):
                 _add(done, taken)
@@ -157,21 +159,23 @@ def _join(
     stream = Stream(engine, log, GROUP, (TURNS, OUTCOMES, REFUSALS), joiner.apply)
     settled = False
     while seated.value < members:  # a member that stops polling too early keeps the others waiting
-        _add(done, stream.step(0.1, most=1))
-        if not settled and _held(stream) == TURNS.partitions // members:
-            settled = True
-            _add(seated, 1)
+        with suppress(Retry):
+            _add(done, stream.step(0.1, most=1))
+            if not settled and _held(stream) == TURNS.partitions // members:
+                settled = True
+                _add(seated, 1)
     ready.wait(PATIENCE_S)
     mark.wait(PATIENCE_S)
     end, due, used = time.time(), 0.0, time.process_time()
     while done.value < count:
-        if read := stream.step(0.1):
-            _add(done, read)
-            end = time.time()
-        if time.monotonic() >= due:
-            now_ms = to_ms(system_clock())
-            joiner.close_quiet(engine, stream.watermark_ms(now_ms))
-            due = time.monotonic() + TICK_S
+        with suppress(Retry):
+            if read := stream.step(0.1):
+                _add(done, read)
+                end = time.time()
+            if time.monotonic() >= due:
+                now_ms = to_ms(system_clock())
+                joiner.close_quiet(engine, stream.watermark_ms(now_ms))
+                due = time.monotonic() + TICK_S
     answers.put((end, time.process_time() - used))
     stream.close()
     log.close()
