@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from infra.secrets import KEYS, REGISTER
 from infra.settings import Settings
 from infra.supervisor import table
 
@@ -33,7 +34,7 @@ def test_the_module_of_each_command_can_be_started(name):
 @pytest.mark.parametrize("name", sorted(STAGES))
 def test_each_stage_reads_settings_that_exist(name, monkeypatch):
     environment = STAGES[name]["environment"]
-    known = {f"SLIPSTREAM_{field.upper()}" for field in Settings.model_fields} | {"SLIPSTREAM_SUBJECT_KEY"}
+    known = {f"SLIPSTREAM_{field.upper()}" for field in Settings.model_fields} | {KEYS, REGISTER}
     assert set(environment) <= known
     for variable, value in environment.items():
         monkeypatch.setenv(variable, re.sub(r"\$\{[^}]*\}", "secret", value))
