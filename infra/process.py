@@ -1,7 +1,8 @@
 """How every stage's process starts and ends: settings, telemetry, a stop flag set by SIGTERM or SIGINT, one sentence on failure.
 
 Enters: the stage's name and its main function. Leaves: an exit code: 0 stopped as asked, 2 could not start (`StartError`, one
-line on standard error; the supervisor shows it), 1 crashed (with its trace in the log; the supervisor restarts it).
+line on standard error; the supervisor shows it), 1 crashed with its trace in the log, or
+begins again because something outside is away; the supervisor restarts it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from contracts.errors import StartError, UnknownName
+from contracts.errors import Retry, StartError, UnknownName
 from infra.settings import Settings, load_settings
 from infra.telemetry import limit_threads, start_telemetry
 
@@ -36,6 +37,9 @@ def run_process(stage: str, main: Main) -> None:
         logger.error("%s", error)
         print(f"{stage}: {error}", file=sys.stderr)
         sys.exit(2)
+    except Retry as away:
+        logger.warning("%s begins again: %s", stage, away)
+        sys.exit(1)
     except Exception:
         logger.exception("%s crashed", stage)
         sys.exit(1)
