@@ -1,8 +1,8 @@
 """How every stage's process starts and ends: settings, telemetry, a stop flag set by SIGTERM or SIGINT, one sentence on failure.
 
 Enters: the stage's name and its main function. Leaves: an exit code: 0 stopped as asked, 2 could not start (`StartError`, one
-line on standard error; the supervisor shows it), 1 crashed with its trace in the log, or
-begins again because something outside is away; the supervisor restarts it.
+line on standard error; the supervisor shows it), 1 crashed with its trace in the log, or begins again
+because something outside is away; the supervisor restarts it.
 """
 
 from __future__ import annotations
