@@ -83,14 +83,14 @@ class Stream:
         outbox.flush(engine, log, group)
         self._consumer = log.consumer(group, list(self._records), self._claim)
 
-    def run(self, stop: threading.Event, every_s: float = 1.0, tick: Callable[[], object] | None = None) -> None:
-        """Read until told to stop. `tick` is called at least every `every_s` seconds, between batches."""
+    def run(self, stop: threading.Event, every_s: float = 1.0, tick: Callable[[], object] | None = None, most: int = 500) -> None:
+        """Read until told to stop, at most so many messages at once. `tick` is called at least every `every_s` seconds, between batches."""
         due = 0.0
         try:
             while not stop.is_set():
                 for attempt in patiently(stop):
                     with attempt:
-                        self.step(timeout_s=min(0.5, every_s))
+                        self.step(timeout_s=min(0.5, every_s), most=most)
                         if tick is not None and time.monotonic() >= due:
                             tick()
                             outbox.flush(self._engine, self._log, self._group)
