@@ -23,13 +23,16 @@ from infra.stream import Delivery
 from ingest.join.admit import admit
 from ingest.join.batch import ToldTurn, sort_out
 from ingest.join.keep import begin_episodes, keep_refusals, keep_turns
-from ingest.join.life import Life, lock, store
+from ingest.join.life import Life, begin, lock, store
 from ingest.join.publish import publish
 from ingest.join.quiet import Quiet, lanes
 from ingest.join.settle import Tally, join_new, join_waiting
 from ingest.join.whole import AtHand
 
 GROUP = "joiner"
+
+BATCH = 1000
+"""Messages in one transaction: what a transaction costs by itself is then little beside them."""
 
 
 class Joiner:
@@ -52,7 +55,7 @@ class Joiner:
         grown = _grow(lives, [turns[turn_id] for turn_id in new_turns], tally)
         joined = join_new(session, lives, batch.outcomes, tally)
         join_waiting(session, grown, tally)
-        self._settle(session, lives, now_ms, AtHand({turn_id: turns[turn_id].turn for turn_id in new_turns}, joined))
+        self._settle(session, lives, now_ms, AtHand({turn_id: turns[turn_id] for turn_id in new_turns}, joined))
         count_all(session, tally)
 
     def close_quiet(self, engine: Engine, reached_ms: Mapping[Partition, int]) -> int:
@@ -74,8 +77,11 @@ def _lives(session: Session, episode_ids: Iterable[str], turns: Iterable[ToldTur
         if told.turn.episode_id not in lives:
             first.setdefault(told.turn.episode_id, told)
     if first:
-        begin_episodes(session, first)
-        lives |= lock(session, list(first))
+        begun = begin_episodes(session, first)
+        lives |= {episode_id: begin(told) for episode_id, told in first.items() if episode_id in begun}
+        lives |= lock(session, first.keys() - begun)
+        for told in turns:
+            lives[told.turn.episode_id].began_ms.setdefault(told.turn.turn_id, to_ms(told.turn.started_at))
     return lives
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from contracts.outcome import Refusal
-from contracts.states import Disposition, EpisodeState
+from contracts.states import Disposition
 from infra.clock import to_ms
 from infra.db.insert import insert_new
 from infra.db.query import Session
 from infra.db.tables.ingest import EpisodeRow, OutcomeRow, RefusalRow, TurnRow
 from ingest.join.batch import ToldOutcome, ToldTurn
+from ingest.join.life import begin, row_of
 
 
 def keep_turns(session: Session, turns: Iterable[ToldTurn], now_ms: int) -> set[str]:
@@ -65,20 +66,6 @@ def keep_refusals(session: Session, refusals: Iterable[Refusal]) -> None:
     insert_new(session, RefusalRow, rows)
 
 
-def begin_episodes(session: Session, first: Mapping[str, ToldTurn]) -> None:
+def begin_episodes(session: Session, first: Mapping[str, ToldTurn]) -> set[str]:
     """Rows for episodes that have none, each from one of its turns."""
-    rows = [
-        {
-            "episode_id": episode_id,
-            "policy": told.turn.policy,
-            "subject": told.turn.subject,
-            "partition_number": told.partition,
-            "state": EpisodeState.OPEN,
-            "revision": 0,
-            "news_ms": to_ms(told.turn.started_at),
-            "closed_by": None,
-            "closed_ms": None,
-        }
-        for episode_id, told in first.items()
-    ]
-    insert_new(session, EpisodeRow, rows)
+    return insert_new(session, EpisodeRow, [row_of(begin(told)) for told in first.values()])

@@ -10,9 +10,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from contracts.states import EPISODE_NEXT, EpisodeState, move
+from infra.clock import to_ms
 from infra.db.insert import upsert
-from infra.db.query import Session, col, select
+from infra.db.query import Session, among, col, select
 from infra.db.tables.ingest import EpisodeRow, TurnRow
+from ingest.join.batch import ToldTurn
 
 _KEPT = ("policy", "subject", "state", "revision", "news_ms", "closed_by", "closed_ms")
 
@@ -60,13 +62,21 @@ class Life:
             self.state = move(EPISODE_NEXT, EpisodeState.OPEN, EpisodeState.CLOSED)
 
 
+def begin(told: ToldTurn) -> Life:
+    """An episode that has just got its row, from one of its turns."""
+    turn = told.turn
+    return Life(
+        turn.episode_id, turn.policy, turn.subject, told.partition, EpisodeState.OPEN, 0, to_ms(turn.started_at), None, None
+    )
+
+
 def lock(session: Session, episode_ids: Collection[str]) -> dict[str, Life]:
     """Those that exist. A turn that another transaction is about to commit cannot be seen yet, but its episode's row can."""
     if not episode_ids:
         return {}
-    wanted = select(EpisodeRow).where(col(EpisodeRow.episode_id).in_(episode_ids)).order_by(col(EpisodeRow.episode_id))
+    wanted = select(EpisodeRow).where(among(col(EpisodeRow.episode_id), episode_ids)).order_by(col(EpisodeRow.episode_id))
     lives = {row.episode_id: _life(row) for row in session.exec(wanted.with_for_update()).all()}
-    turns = select(TurnRow.episode_id, TurnRow.turn_id, TurnRow.started_ms).where(col(TurnRow.episode_id).in_(list(lives)))
+    turns = select(TurnRow.episode_id, TurnRow.turn_id, TurnRow.started_ms).where(among(col(TurnRow.episode_id), lives))
     for episode_id, turn_id, started_ms in session.exec(turns).all():
         lives[episode_id].began_ms[turn_id] = started_ms
     return lives
@@ -87,9 +97,8 @@ def _life(row: EpisodeRow) -> Life:
 
 
 def store(session: Session, lives: Iterable[Life]) -> None:
-    rows = [{"episode_id": life.episode_id, "partition_number": life.partition_number, **_columns(life)} for life in lives]
-    upsert(session, EpisodeRow, rows, _KEPT)
+    upsert(session, EpisodeRow, [row_of(life) for life in lives], _KEPT)
 
 
-def _columns(life: Life) -> dict[str, object]:
-    return {name: getattr(life, name) for name in _KEPT}
+def row_of(life: Life) -> dict[str, object]:
+    return {name: getattr(life, name) for name in ("episode_id", "partition_number", *_KEPT)}

@@ -5,20 +5,23 @@ from __future__ import annotations
 import threading
 import time
 
+from contracts.errors import StartError
 from contracts.topics import EPISODES, OUTCOMES, REFUSALS, TURNS
 from infra.clock import system_clock, to_ms
 from infra.db.engine import open_db
 from infra.eventlog.open import open_log
+from infra.eventlog.port import EventLog
 from infra.policies import load_policies
 from infra.settings import Settings
 from infra.stream import Stream
 from ingest.config import IngestConfig
-from ingest.join.joiner import GROUP, Joiner
+from ingest.join.joiner import BATCH, GROUP, Joiner
 
 
 def join(settings: Settings, stop: threading.Event) -> None:
     log = open_log(settings)
-    log.ensure([EPISODES])
+    log.ensure([TURNS, OUTCOMES, EPISODES])
+    _check_partitions(log)
     engine = open_db(settings.database)
     config = IngestConfig()
     joiner = Joiner(load_policies(settings), system_clock)
@@ -34,6 +37,16 @@ def join(settings: Settings, stop: threading.Event) -> None:
 
     stream = Stream(engine, log, GROUP, (TURNS, OUTCOMES, REFUSALS), joiner.apply)
     try:
-        stream.run(stop, config.tick_seconds, tick)
+        stream.run(stop, config.tick_seconds, tick, BATCH)
     finally:
         log.close()
+
+
+def _check_partitions(log: EventLog) -> None:
+    """An episode's turns and outcomes must meet in one reader, which tells them by the number of their partition."""
+    turns, outcomes = len(log.ends(TURNS.name)), len(log.ends(OUTCOMES.name))
+    if turns != outcomes:
+        raise StartError(
+            f"topic {TURNS.name} has {turns} partitions and topic {OUTCOMES.name} has {outcomes}: they must have equally many."
+            " Give the smaller one more."
+        )

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contracts.outcome import Outcome
 from contracts.states import OUTCOME_NEXT, Disposition, move
 from infra.clock import from_ms, to_ms
-from infra.db.query import Session, and_, col, or_, select, update
+from infra.db.query import Session, among, and_, col, or_, select, update
 from infra.db.tables.ingest import OutcomeRow
 from ingest.join.batch import ToldOutcome, precedence
 from ingest.join.keep import keep_outcomes
@@ -25,7 +25,7 @@ Tally = Counter[tuple[str, str]]
 """Numbers by (policy, counter)."""
 
 
-def join_new(session: Session, lives: Mapping[str, Life], told: Mapping[str, ToldOutcome], tally: Tally) -> dict[str, Outcome]:
+def join_new(session: Session, lives: Mapping[str, Life], told: Mapping[str, ToldOutcome], tally: Tally) -> dict[str, ToldOutcome]:
     """Keep what is new, with what becomes of it at once; answers what joined. The rest is a repeat, which may yet turn out to be
     the first telling of its id."""
     fates = {event_id: _fate(lives.get(each.outcome.episode_id), each.outcome) for event_id, each in told.items()}
@@ -34,7 +34,7 @@ def join_new(session: Session, lives: Mapping[str, Life], told: Mapping[str, Tol
     for event_id in new:
         outcome = told[event_id].outcome
         if fates[event_id] == Disposition.JOINED:
-            joined[event_id] = outcome
+            joined[event_id] = told[event_id]
             _hear(lives[outcome.episode_id], outcome, tally)
     repeated = {event_id: each for event_id, each in told.items() if event_id not in new}
     for each in repeated.values():
@@ -51,7 +51,7 @@ def join_waiting(session: Session, lives: Mapping[str, Life], tally: Tally) -> N
         col(OutcomeRow.disposition) == Disposition.WAITING,
         and_(col(OutcomeRow.disposition) == Disposition.REFUSED, col(OutcomeRow.reason) == NO_TURN),
     )
-    rows = session.exec(select(OutcomeRow).where(col(OutcomeRow.episode_id).in_(list(lives)), waiting)).all()
+    rows = session.exec(select(OutcomeRow).where(among(col(OutcomeRow.episode_id), lives), waiting)).all()
     moved: dict[Disposition, list[str]] = {Disposition.JOINED: [], Disposition.LATE: []}
     for row in rows:
         life = lives[row.episode_id]
@@ -63,7 +63,9 @@ def join_waiting(session: Session, lives: Mapping[str, Life], tally: Tally) -> N
             _hear(life, Outcome.decode(row.body), tally)
     for fate, event_ids in moved.items():
         if event_ids:
-            session.execute(update(OutcomeRow).where(col(OutcomeRow.event_id).in_(event_ids)).values(disposition=fate, reason=None))
+            session.execute(
+                update(OutcomeRow).where(among(col(OutcomeRow.event_id), event_ids)).values(disposition=fate, reason=None)
+            )
 
 
 def _fate(life: Life | None, outcome: Outcome) -> Disposition:
@@ -87,7 +89,7 @@ def _prefer_first(session: Session, lives: Mapping[str, Life], repeated: Mapping
     from it. Tellings that name another turn are somebody's mistake; there the one that came first stays."""
     if not repeated:
         return
-    kept_rows = select(OutcomeRow).where(col(OutcomeRow.event_id).in_(list(repeated)), OutcomeRow.disposition != Disposition.LATE)
+    kept_rows = select(OutcomeRow).where(among(col(OutcomeRow.event_id), repeated), OutcomeRow.disposition != Disposition.LATE)
     for row in sorted(session.exec(kept_rows).all(), key=lambda row: row.event_id):
         told = repeated[row.event_id]
         life = lives.get(row.episode_id)

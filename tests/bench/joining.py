@@ -25,7 +25,7 @@ from infra.eventlog.open import open_log_at
 from infra.eventlog.port import Entry
 from infra.policies import load_policy, shipped_policies
 from infra.stream import Stream
-from ingest.join.joiner import GROUP, Joiner
+from ingest.join.joiner import BATCH, GROUP, Joiner
 from tests.conftest import make_outcome, make_turn
 
 KINDS = ("shown", "accepted", "persisted", "closed")
@@ -118,7 +118,7 @@ def _bare(
 
     servers = place.log_url.removeprefix("kafka://")
     consumer = KafkaConsumer(
-        BARE, bootstrap_servers=servers, group_id=f"bare-{uuid.uuid4().hex}", auto_offset_reset="earliest", max_poll_records=500
+        BARE, bootstrap_servers=servers, group_id=f"bare-{uuid.uuid4().hex}", auto_offset_reset="earliest", max_poll_records=BATCH
     )
     with psycopg.connect(database.replace("+psycopg", "")) as connection:
         connection.execute("CREATE TABLE bare (id bigserial PRIMARY KEY, topic text, record_key text, body text)")
@@ -141,7 +141,7 @@ def _bare(
         end, used = time.time(), time.process_time()
         consumer.seek_to_beginning()  # what was fetched before the mark is fetched again
         while done.value < count:
-            if taken := read(500):
+            if taken := read(BATCH):
                 _add(done, taken)
                 end = time.time()
     answers.put((end, time.process_time() - used))
@@ -169,7 +169,7 @@ def _join(
     end, due, used = time.time(), 0.0, time.process_time()
     while done.value < count:
         with suppress(Retry):
-            if read := stream.step(0.1):
+            if read := stream.step(0.1, BATCH):
                 _add(done, read)
                 end = time.time()
             if time.monotonic() >= due:
