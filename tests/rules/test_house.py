@@ -72,6 +72,7 @@ def test_every_slipstream_command_of_the_readme_exists():
     from infra.cli.main import app
 
     commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    commands |= {group.name for group in app.registered_groups}
     named = set(re.findall(r"^slipstream ([a-z]+)", readme(), re.M))
     assert named and named <= commands, named - commands
 
