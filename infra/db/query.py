@@ -6,13 +6,28 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import ARRAY, Boolean, Dialect, Engine, String, TypeDecorator, and_, bindparam, case, delete, func, or_, update
+from sqlalchemy import (
+    ARRAY,
+    Boolean,
+    Dialect,
+    Engine,
+    String,
+    TypeDecorator,
+    and_,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    or_,
+    update,
+)
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.visitors import InternalTraversal
 from sqlmodel import Session, col, select
 
-__all__ = ["Engine", "Session", "among", "and_", "case", "col", "delete", "func", "or_", "select", "update"]
+__all__ = ["Engine", "Session", "among", "and_", "case", "col", "delete", "exists", "func", "or_", "select", "update"]
 
 
 def among(column: Any, names: Iterable[str]) -> ColumnElement[bool]:
