@@ -14,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
@@ -24,6 +23,7 @@ from infra.eventlog.broker_assignor import TogetherAssignor
 from infra.eventlog.broker_client import open_client
 from infra.eventlog.broker_errors import LOST_PLACE, explain, explained
 from infra.eventlog.broker_records import messages_of, place_in, record_of, to_commit, without_read
+from infra.eventlog.broker_rejoin import PatientPoll
 from infra.eventlog.packing import PLACES
 from infra.eventlog.port import Message, OnAssigned, Partition
 
@@ -39,9 +39,6 @@ LEARN_S = 10.0
 
 SLICE_MS = 100
 """A poll looks up from waiting so often: partitions that came meanwhile stand still until it does."""
-
-LONG_REJOIN_S = 0.3
-"""All who poll have rejoined by then."""
 
 ANSWER_MS = 5_000
 
@@ -63,7 +60,6 @@ class BrokerConsumer:
         self._starts: dict[TopicPartition, int] = {}
         self._waiting: deque[tuple[TopicPartition, list[Message]]] = deque()
         self._uncommitted: dict[TopicPartition, int] = {}
-        self._rejoins_since: float | None = None
         self._largest = 32
         self._looked = 0.0
         self._closed = False
@@ -83,6 +79,7 @@ class BrokerConsumer:
             partition_assignment_strategy=(assignor,),
         )
         assignor.owned = self._consumer.assignment
+        self._poll = PatientPoll(self._consumer)
         self._consumer.subscribe(topics, listener=_Stop(self._consumer, self._stopped))
         with explained(bootstrap):
             self._learn(topics)
@@ -164,7 +161,7 @@ class BrokerConsumer:
         if self._uncommitted:
             self._commit()
         at_once = max(1, most // self._largest)
-        found = self._polled(wait_ms, at_once)
+        found = self._poll(wait_ms, at_once, holds=bool(self._held()))
         stopped = frozenset(self._stopped)
         largest = 0
         for place, records in found.items():
@@ -179,18 +176,6 @@ class BrokerConsumer:
                     self._waiting.append((place, messages))
         self._largest = max(largest, self._largest // 2, 1) if found else self._largest
 
-    def _polled(self, wait_ms: int, at_once: int) -> Mapping[TopicPartition, Sequence[Any]]:
-        """The client (3.0.12) hands out nothing from its poll as long as the group waits for a member that is busy. What this
-        one holds it goes on to hold (that is what cooperative means), so after a moment it reads on from the client's fetcher."""
-        found: Mapping[TopicPartition, Sequence[Any]] = self._consumer.poll(wait_ms, max_records=at_once)
-        if not self._consumer._coordinator.rejoining:
-            self._rejoins_since = None
-        elif self._rejoins_since is None:
-            self._rejoins_since = time.monotonic()
-        elif not found and self._held() and time.monotonic() - self._rejoins_since > LONG_REJOIN_S:
-            found, _ = self._consumer._fetcher.fetch_records(at_once, timeout_ms=SLICE_MS)
-        return found
-
     def _look(self) -> None:
         """Take part in the group without reading more."""
         if time.monotonic() - self._looked < SLICE_MS / 1000:
@@ -200,7 +185,7 @@ class BrokerConsumer:
         for place in running:
             with suppress(KeyError):
                 self._consumer.pause(place)
-        self._consumer.poll(0)
+        self._poll(0, 1, holds=False)
         for place in running & self._held():
             with suppress(KeyError):
                 self._consumer.resume(place)
