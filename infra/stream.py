@@ -84,7 +84,7 @@ class Stream:
         self._consumer = log.consumer(group, list(self._records), self._claim)
 
     def run(self, stop: threading.Event, every_s: float = 1.0, tick: Callable[[], object] | None = None, most: int = 500) -> None:
-        """Read until told to stop, at most so many messages at once. `tick` is called at least every `every_s` seconds, between batches."""
+        """Read until told to stop, `most` messages at once. `tick` is called at least every `every_s` seconds, between batches."""
         due = 0.0
         try:
             while not stop.is_set():
