@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Generator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,21 @@ from contracts.policy import Policy
 from contracts.turn import Sampling, Turn, VersionSpan
 from infra.policies import load_policy
 
+MUST_RUN = os.environ.get("SLIPSTREAM_SKIP") == "never"
+"""Where the outside systems are known to be there, a test that skips has not found one: that is a failure."""
+
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    outside = item.get_closest_marker("integration") or item.get_closest_marker("chaos")
+    if MUST_RUN and outside and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome, report.longrepr = "failed", f"may not skip here, but: {reason}"
+    return report
 
 
 def make_turn(episode_id: str = "ep-1", n: str = "1-0", at_s: float = 0.0, **changes: Any) -> Turn:
