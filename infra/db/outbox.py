@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from sqlalchemy import Engine, delete
 from sqlmodel import Session, col, select
@@ -19,6 +20,16 @@ from infra.db.tables.stream import OutboxRow
 from infra.eventlog.port import Entry, EventLog
 
 _AT_ONCE = 1000
+
+
+class Waiting(NamedTuple):
+    outbox_id: int
+    topic: str
+    record_key: str | None
+    value: bytes
+
+
+_COLUMNS: Any = [getattr(OutboxRow, name) for name in Waiting._fields]
 
 
 def post(session: Session, owner: str, topic: Topic, record: Record) -> None:
@@ -45,30 +56,27 @@ def flush(engine: Engine, log: EventLog, owner: str) -> int:
 def _publish_some(engine: Engine, log: EventLog, owner: str) -> int:
     """On PostgreSQL the rows stay locked while they are published, and others of the same owner pass over them. SQLite has one
     lock for everything, which is not held while a log is slow: two processes of one owner may then publish a row twice."""
-    query = select(OutboxRow).where(OutboxRow.owner == owner).order_by(col(OutboxRow.outbox_id)).limit(_AT_ONCE)
+    waiting = select(OutboxRow.outbox_id).where(OutboxRow.owner == owner).order_by(col(OutboxRow.outbox_id)).limit(_AT_ONCE)
     if engine.dialect.name == "postgresql":
         with writing(engine) as session:
-            rows = session.exec(query.with_for_update(skip_locked=True)).all()
+            taken = delete(OutboxRow).where(col(OutboxRow.outbox_id).in_(waiting.with_for_update(skip_locked=True)))
+            rows = [Waiting(*row) for row in session.execute(taken.returning(*_COLUMNS)).all()]
             _append(log, rows)
-            _delete(session, rows)
-    else:
-        with reading(engine) as session:
-            rows = session.exec(query).all()
+        return len(rows)
+    with reading(engine) as session:
+        table = OutboxRow.__table__  # type: ignore[attr-defined]
+        found = session.execute(table.select().with_only_columns(*_COLUMNS).where(table.c.outbox_id.in_(waiting)))
+        rows = [Waiting(*row) for row in found.all()]
+    if rows:
         _append(log, rows)
-        if rows:
-            with writing(engine) as session:
-                _delete(session, rows)
+        with writing(engine) as session:
+            session.execute(delete(OutboxRow).where(col(OutboxRow.outbox_id).in_([row.outbox_id for row in rows])))
     return len(rows)
 
 
-def _append(log: EventLog, rows: Sequence[OutboxRow]) -> None:
+def _append(log: EventLog, rows: Sequence[Waiting]) -> None:
     by_topic: dict[str, list[Entry]] = defaultdict(list)
-    for row in rows:
+    for row in sorted(rows):
         by_topic[row.topic].append(Entry(row.record_key, row.value))
     for topic, entries in by_topic.items():
         log.append(topic, entries)
-
-
-def _delete(session: Session, rows: Sequence[OutboxRow]) -> None:
-    if rows:
-        session.execute(delete(OutboxRow).where(col(OutboxRow.outbox_id).in_([row.outbox_id for row in rows])))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from contracts.episode import Episode
 from contracts.outcome import Refusal
@@ -157,40 +154,3 @@ def test_each_revision_is_promised_to_the_topic(engine, joiner, turn_of, outcome
     deliver(engine, joiner, outcome_of("persisted", "e2", at_s=9))
     with reading(engine) as session:
         assert [row.topic for row in session.exec(select(OutboxRow)).all()] == ["episodes", "episodes"]
-
-
-STORY = (
-    ("turn", "1-0", 0.0),
-    ("turn", "1-1", 4.0),
-    ("shown", "a", 1.0),
-    ("accepted", "b", 2.0),
-    ("rejected", "c", 3.0),
-    ("edited", "d", 5.0),
-    ("closed", "e", 6.0),
-    ("persisted", "f", 7.0),
-)
-
-
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    seed=st.randoms(use_true_random=False), repeats=st.lists(st.sampled_from(range(len(STORY))), max_size=6), cuts=st.integers(1, 6)
-)
-def test_the_final_episode_does_not_depend_on_order_repeats_or_batches(
-    tmp_path_factory, tab_policy, hands, turn_of, outcome_of, seed: random.Random, repeats: list[int], cuts: int
-):
-    def record(step: tuple[str, str, float]) -> Record:
-        what, name, at_s = step
-        return turn_of(n=name, at_s=at_s) if what == "turn" else outcome_of(what, name, at_s=at_s)
-
-    told = [record(step) for step in STORY]
-    straight = open_db(f"sqlite:///{tmp_path_factory.mktemp('a') / 'db'}")
-    joiner = Joiner({"tab": tab_policy}, hands)
-    deliver(straight, joiner, *told)
-    shuffled = [*told, *(told[i] for i in repeats)]
-    seed.shuffle(shuffled)
-    crooked = open_db(f"sqlite:///{tmp_path_factory.mktemp('b') / 'db'}")
-    for start in range(0, len(shuffled), cuts):
-        deliver(crooked, joiner, *shuffled[start : start + cuts])
-    expected, found = newest(straight), newest(crooked)
-    assert expected is not None and found is not None
-    assert found.model_copy(update={"revision": 1}) == expected.model_copy(update={"revision": 1})
