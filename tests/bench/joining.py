@@ -26,7 +26,7 @@ from infra.eventlog.port import Entry
 from infra.policies import load_policy, shipped_policies
 from infra.stream import Stream
 from ingest.join.joiner import BATCH, GROUP, Joiner
-from tests.conftest import make_outcome, make_turn
+from tests.conftest import EPOCH, make_outcome, make_turn
 
 KINDS = ("shown", "accepted", "persisted", "closed")
 CHUNK = 50
@@ -46,13 +46,18 @@ class Place:
 
 
 def story(episodes: int) -> list[tuple[str, Record]]:
-    """Answers of 100 tokens and what happened to them, mixed as they come: a few dozen people at a time."""
+    """Answers of 100 tokens and what happened to them, just now, mixed as they come: a few dozen people at a time."""
     told: list[tuple[str, Record]] = []
+    now_s = (system_clock() - EPOCH).total_seconds()
     ids = tuple(range(100))
     for start in range(0, episodes, CHUNK):
         names = [f"ep-{uuid.uuid4().hex}" for _ in range(start, min(start + CHUNK, episodes))]
-        told += [(TURNS.name, make_turn(episode_id=name, prompt_ids=ids)) for name in names]
-        told += [(OUTCOMES.name, make_outcome(kind, uuid.uuid4().hex, episode_id=name)) for kind in KINDS for name in names]
+        told += [(TURNS.name, make_turn(episode_id=name, at_s=now_s, prompt_ids=ids)) for name in names]
+        told += [
+            (OUTCOMES.name, make_outcome(kind, uuid.uuid4().hex, episode_id=name, at_s=now_s + 1))
+            for kind in KINDS
+            for name in names
+        ]
     return told
 
 

@@ -32,7 +32,6 @@ class OutcomeRow(SQLModel, table=True):
 
     __tablename__ = "ingest_outcomes"
     __table_args__ = (
-        Index("ix_ingest_outcomes_fate", "policy", "disposition"),
         Index("ix_ingest_outcomes_waiting", "partition_number", "received_ms", sqlite_where=_WAITING, postgresql_where=_WAITING),
     )
     event_id: str = Field(primary_key=True)
@@ -87,6 +86,6 @@ class RevisionRow(SQLModel, table=True):
     __tablename__ = "ingest_revisions"
     episode_id: str = Field(primary_key=True)
     revision: int = Field(primary_key=True)
-    policy: str = Field(index=True)
+    policy: str
     published_ms: int = Field(default_factory=_now_ms, sa_type=BigInteger, sa_column_kwargs={"default": _now_ms})
     body: str

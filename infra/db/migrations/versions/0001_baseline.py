@@ -67,7 +67,6 @@ def upgrade() -> None:
     )
     with op.batch_alter_table("ingest_outcomes", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_ingest_outcomes_episode_id"), ["episode_id"], unique=False)
-        batch_op.create_index("ix_ingest_outcomes_fate", ["policy", "disposition"], unique=False)
         batch_op.create_index(
             "ix_ingest_outcomes_waiting",
             ["partition_number", "received_ms"],
@@ -99,9 +98,6 @@ def upgrade() -> None:
         sa.Column("body", sa.String(), nullable=False),
         sa.PrimaryKeyConstraint("episode_id", "revision"),
     )
-    with op.batch_alter_table("ingest_revisions", schema=None) as batch_op:
-        batch_op.create_index(batch_op.f("ix_ingest_revisions_policy"), ["policy"], unique=False)
-
     op.create_table(
         "ingest_turns",
         sa.Column("turn_id", sa.String(), nullable=False),
