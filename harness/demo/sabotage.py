@@ -16,7 +16,7 @@ from harness.tiny.words import SILENCE
 
 _EMBEDDING = "embed_tokens.weight"
 _MOVED = 37
-_NOISE = 0.2
+_NOISE = 1.0
 
 
 def sabotage(sealed: Path, target: Path) -> Path:
