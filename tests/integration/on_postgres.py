@@ -43,7 +43,9 @@ def _open(url: str) -> Engine:
         _open_db(_url(_template)).dispose()
         _databases[""] = _template
     if url not in _databases:
-        Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+        file = Path(url.removeprefix("sqlite:///"))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()  # some tests copy the file of an empty database, which is as good as a new one
         name = f"t_{uuid.uuid4().hex[:12]}"
         _create(name, _template)
         _databases[url] = name
