@@ -10,6 +10,15 @@ const COLLECTOR = "http://127.0.0.1:8601";
 const POLICY = "tab";
 const EDIT_SETTLES_MS = 5_000;
 
+/** The gateway answers as OpenAI does. Beside that, `slipstream` names the turn that every event is about, and its episode. */
+interface Answer<Choice> {
+  readonly choices: readonly [Choice];
+  readonly slipstream: { readonly turn_id: string; readonly episode_id: string };
+}
+
+type Completion = Answer<{ readonly text: string }>;
+type Chat = Answer<{ readonly message: { readonly content: string } }>;
+
 /** One answer of the gateway, from the moment it is offered until somebody has decided. */
 class Suggestion extends vscode.InlineCompletionItem {
   /** Characters of it that are in the document, typed or accepted. */
@@ -20,6 +29,7 @@ class Suggestion extends vscode.InlineCompletionItem {
 
   constructor(
     readonly turn: string,
+    readonly episode: string,
     readonly uri: string,
     readonly offset: number,
     readonly text: string,
@@ -105,12 +115,12 @@ const provider = {
     }
     const began = performance.now();
     const prompt = document.getText(new vscode.Range(document.positionAt(Math.max(0, offset - 4_000)), position));
-    const answer = await ask("/v1/completions", { model: POLICY, prompt }, token);
-    const text: string | undefined = answer?.choices[0].text;
-    if (!answer || !text || token.isCancellationRequested) return []; // never on screen: not shown
-    events.latency(answer.turn_id, { first_ms: performance.now() - began });
+    const answer = await ask<Completion>("/v1/completions", { model: POLICY, prompt }, token);
+    if (!answer?.choices[0].text || token.isCancellationRequested) return []; // never on screen: not shown
+    const { turn_id, episode_id } = answer.slipstream;
+    events.latency(turn_id, { first_ms: performance.now() - began });
     settle("dismissed"); // another takes its place
-    const fresh = new Suggestion(answer.turn_id, document.uri.toString(), offset, text);
+    const fresh = new Suggestion(turn_id, episode_id, document.uri.toString(), offset, answer.choices[0].text);
     current = fresh;
     if (!exact) setTimeout(() => fresh.settled || provider.handleDidShowCompletionItem(fresh), 50);
     return [fresh];
@@ -206,7 +216,7 @@ function keep(item: Suggestion, characters: number): void {
       if (one && !one.document.isClosed) events.persisted(item.turn, { after_s, surviving: shareOf(one) });
       if (after_s !== CHECKS_S[CHECKS_S.length - 1]) return;
       kept.delete(item.turn);
-      events.closed({ episode: item.turn.slice(0, item.turn.lastIndexOf(".")) });
+      events.closed({ episode: item.episode });
     }, after_s * 1_000);
   }
 }
@@ -256,36 +266,44 @@ async function watchCommits(context: vscode.ExtensionContext): Promise<void> {
 
 // Chat ------------------------------------------------------------------------------------------------------------------------
 
+/** What stays with a message of the chat; nothing with one that failed. */
+type Told = { readonly turn: string; readonly episode: string } | undefined;
+
 function chat(): vscode.Disposable {
   const participant = vscode.chat.createChatParticipant("slipstream.chat", async (request, history, stream, token) => {
-    const before = history.history.filter((one) => one instanceof vscode.ChatResponseTurn).at(-1)?.result.metadata?.["turn"];
-    if (before) events.followUp(before, { text: request.prompt }); // what was said next, about the answer before
-    const headers = before ? { "x-episode-id": before.slice(0, before.lastIndexOf(".")), "x-parent-turn-id": before } : {};
+    const before = history.history.filter((one) => one instanceof vscode.ChatResponseTurn).at(-1)?.result.metadata as Told;
+    if (before) events.followUp(before.turn, { text: request.prompt }); // what was said next, about the answer before
+    const headers = before ? { "x-episode-id": before.episode, "x-parent-turn-id": before.turn } : {};
     const body = { model: POLICY, messages: [{ role: "user", content: request.prompt }] };
-    const answer = await ask("/v1/chat/completions", body, token, headers);
+    const answer = await ask<Chat>("/v1/chat/completions", body, token, headers);
     if (!answer) return {};
-    const text: string = answer.choices[0].message.content;
+    const text = answer.choices[0].message.content;
+    const { turn_id, episode_id } = answer.slipstream;
     stream.markdown(text);
-    stream.button({ command: "slipstream.copy", title: "Copy", arguments: [answer.turn_id, text] });
-    events.shown(answer.turn_id);
-    return { metadata: { turn: answer.turn_id } };
+    stream.button({ command: "slipstream.copy", title: "Copy", arguments: [turn_id, text] });
+    events.shown(turn_id);
+    return { metadata: { turn: turn_id, episode: episode_id } satisfies Told };
   });
   participant.onDidReceiveFeedback(({ result, kind }) => {
-    const turn: string | undefined = result.metadata?.["turn"];
-    if (turn) events.thumbs(turn, { up: kind === vscode.ChatResultFeedbackKind.Helpful });
+    const told = result.metadata as Told;
+    if (told) events.thumbs(told.turn, { up: kind === vscode.ChatResultFeedbackKind.Helpful });
   });
   return participant;
 }
 
-/** The gateway's answer carries the `turn_id` that every event is about. */
-async function ask(path: string, body: object, token: vscode.CancellationToken, more: Record<string, string> = {}): Promise<any> {
+async function ask<Reply extends Completion | Chat>(
+  path: string,
+  body: object,
+  token: vscode.CancellationToken,
+  more: Record<string, string> = {},
+): Promise<Reply | undefined> {
   const abort = new AbortController();
   token.onCancellationRequested(() => abort.abort());
   const subject = vscode.env.machineId; // stored as a keyed hash only
   const headers = { "content-type": "application/json", "x-consent": String(events.consent), "x-subject": subject, ...more };
   try {
     const answer = await fetch(GATEWAY + path, { method: "POST", headers, body: JSON.stringify(body), signal: abort.signal });
-    return answer.ok ? await answer.json() : undefined;
+    return answer.ok ? ((await answer.json()) as Reply) : undefined;
   } catch {
     return undefined;
   }
