@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts.outcome import KINDS
+from contracts.outcome import KINDS, Refusal
 from ingest.collect.decode import decode
 from ingest.collect.pieces import cut
 from slipstream_events import Limits
@@ -78,3 +78,37 @@ def test_the_guides_python_compiles_and_its_event_is_taken():
     (event,) = re.findall(r"```json\n(.*?)```", GUIDE, re.S)
     (piece,) = cut(f"[{json.dumps(json.loads(event))}]".encode(), batch=True)
     assert decode(piece, EPOCH, {"tab"}, 65_536).code == 202
+
+
+EVENT = {
+    **{"specversion": "1.0", "id": "e1", "source": "/test/1.0", "type": "slipstream.shown", "policy": "tab"},
+    **{"turnid": "ep-1.1-0", "time": "2026-01-01T12:00:00Z"},
+}
+REFUSED = {
+    "not_json": b"NaN",
+    "not_an_object": b"7",
+    "bad_field": json.dumps(EVENT | {"time": "2026-01-01T12:00:00"}).encode(),
+    "unknown_policy": json.dumps(EVENT | {"policy": "chat"}).encode(),
+    "no_turn_named": json.dumps(EVENT | {"turnid": None}).encode(),
+    "bad_turn_id": json.dumps(EVENT | {"turnid": "nodot"}).encode(),
+    "too_large": json.dumps(EVENT | {"source": "/" + "x" * 70_000}).encode(),
+    "no_consent": json.dumps(EVENT | {"consent": False}).encode(),
+}
+
+
+def test_the_guide_names_each_reason_to_refuse_an_event():
+    for reason, body in REFUSED.items():
+        (piece,) = cut(b"[" + body + b"]", batch=True)
+        record = decode(piece, EPOCH, {"tab"}, 65_536).record
+        assert isinstance(record, Refusal) and record.reason == reason
+    given = re.findall(r"_Refused\(\d+, \"(\w+)\"", (ROOT / "ingest/collect/decode.py").read_text(encoding="utf-8"))
+    assert set(given) <= set(REFUSED)
+    named = GUIDE.split("A refused event has a `reason` to count by: ")[1].partition(".")[0]
+    assert set(re.findall(r"`(\w+)`", named)) == set(REFUSED)
+
+
+@pytest.mark.parametrize("time", ["yesterday", "2026-02-30T12:00:00Z", None])
+def test_a_time_that_cannot_be_read_is_the_moment_of_arrival_and_a_note_says_so(time):
+    (piece,) = cut(json.dumps([EVENT | {"time": time}]).encode(), batch=True)
+    judged = decode(piece, EPOCH, {"tab"}, 65_536)
+    assert judged.code == 202 and judged.note is not None and judged.record.occurred_at == EPOCH
