@@ -57,7 +57,11 @@ class _Tally:
             self.newest, self.place = each.letter.at, str(_place(each))
 
 
-def list_buried(settings: Settings) -> int:
+def list_buried(settings: Settings, topic: str | None) -> int:
+    return _list_topics(settings) if topic is None else _list_places(settings, topic)
+
+
+def _list_topics(settings: Settings) -> int:
     tallies: dict[str, _Tally] = defaultdict(_Tally)
     with _opened(settings) as (engine, log):
         for each in buried(engine, log, [topic.name for topic in ALL]):
@@ -73,6 +77,26 @@ def list_buried(settings: Settings) -> int:
         reasons = ", ".join(f"{reason} {count}" for reason, count in tally.reasons.most_common())
         table.add_row(*map(Text, (topic, str(tally.count), str(tally.back), reasons, _moment(tally.newest), tally.place)))
     console.print(table)
+    return 0
+
+
+def _list_places(settings: Settings, topic: str) -> int:
+    names = [each.name for each in ALL]
+    if topic not in names:
+        say(f"there is no topic {topic}; there are {', '.join(names)}")
+        return 2
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("partition", "offset"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("reason", "buried", "put back"):
+        table.add_column(name, overflow="fold")
+    with _opened(settings) as (engine, log):
+        for each in buried(engine, log, [topic]):
+            letter = each.letter
+            moments = (_moment(letter.at), _moment(each.retried_at))
+            table.add_row(*map(Text, (str(letter.partition), str(letter.offset), letter.reason, *moments)))
+    console = Console()
+    console.print(table if table.row_count else f"No dead letters of {topic}.", highlight=False)
     return 0
 
 
@@ -138,7 +162,7 @@ def _moment(at: datetime | None) -> str:
 
 
 def _nothing_at(place: Place) -> int:
-    say(f"there is no dead letter of {place}; `slipstream dlq list` tells where there are some")
+    say(f"there is no dead letter of {place}; `slipstream dlq list {place.topic}` names each place")
     return 1
 
 

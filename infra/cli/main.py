@@ -255,12 +255,15 @@ Offset = Annotated[int, typer.Argument(metavar="OFFSET", min=0)]
 
 
 @dlq.command("list")
-def dlq_list(home: Home = None) -> None:
-    """How many dead letters each topic has, why, and the newest."""
+def dlq_list(
+    topic: Annotated[str | None, typer.Argument(metavar="TOPIC", help="Each dead letter of this topic, with its place.")] = None,
+    home: Home = None,
+) -> None:
+    """How many dead letters each topic has, why, and the newest; or each one of a topic."""
     from infra.cli.chosen import chosen_settings
     from infra.cli.dlq import list_buried
 
-    raise typer.Exit(list_buried(chosen_settings(home)))
+    raise typer.Exit(list_buried(chosen_settings(home), topic))
 
 
 @dlq.command("show")
@@ -286,6 +289,6 @@ def dlq_retry(
     chosen = None
     if place:
         if len(place) != 3 or not all(number.isdecimal() for number in place[1:]):
-            raise typer.BadParameter("expected TOPIC PARTITION OFFSET, as `slipstream dlq list` shows them")
+            raise typer.BadParameter("expected TOPIC PARTITION OFFSET, as `slipstream dlq list TOPIC` shows them")
         chosen = Place(place[0], int(place[1]), int(place[2]))
     raise typer.Exit(retry(chosen_settings(home), topic, everything, chosen))

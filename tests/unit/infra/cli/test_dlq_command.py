@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from contracts.topics import EPISODES
+from contracts.dead_letter import DeadLetter
+from contracts.topics import EPISODES, dead_letter
 from infra.cli.main import app
 from infra.db.engine import open_db
 from infra.eventlog.open import open_log
@@ -53,6 +55,29 @@ def test_list_show_retry(dlq):
     assert first.stdout == f"put back {row[-1]} (not_a_episodeclosed)\n1 put back.\n"
     assert dlq("retry", "--all").stdout.endswith("1 put back, 1 had been before.\n")
     assert dlq("retry", "--topic", "episodes").stdout == "0 put back, 2 had been before.\n"
+
+
+def test_a_topic_s_list_names_each_place_and_any_of_them_can_be_shown_and_put_back(dlq, home):
+    assert dlq("list", "turns").stdout == "No dead letters of turns.\n"
+    with closing(open_log(Settings(home=home))) as log:
+        letters = [DeadLetter.decode(message.value) for message in log.scan(dead_letter(EPISODES.name))]
+    places = [(str(letter.partition), str(letter.offset)) for letter in letters]
+    assert len(places) == 2
+    for number, (partition, offset) in enumerate(places):
+        header, *rows = [line.split() for line in dlq("list", "episodes").stdout.splitlines()]
+        assert header == ["partition", "offset", "reason", "buried", "put", "back"]
+        assert [tuple(row[:2]) for row in rows] == places
+        assert [row[6] == "no" for row in rows] == [place >= number for place in range(2)]
+        for row, letter in zip(rows, letters, strict=True):
+            assert row[2] == letter.reason and " ".join(row[3:6]) == f"{letter.at:%Y-%m-%d %H:%M:%S} UTC"
+        assert dlq("show", "episodes", partition, offset).exit_code == 0
+        assert dlq("retry", "episodes", partition, offset).stdout.endswith("1 put back.\n")
+
+
+def test_a_topic_that_is_none_is_named_with_those_there_are(dlq):
+    unknown = dlq("list", "episode")
+    assert (unknown.exit_code, unknown.stdout) == (2, "")
+    assert unknown.stderr.startswith("slipstream: there is no topic episode; there are ") and "episodes" in unknown.stderr
 
 
 def test_what_is_not_there_and_what_makes_no_sense(dlq):
