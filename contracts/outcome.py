@@ -239,6 +239,10 @@ class Outcome(Record):
         return (min(self.occurred_at, self.received_at), self.event_id)
 
 
+NO_CONSENT = "no_consent"
+"""The reason of refusals of which nothing but the number is kept."""
+
+
 class Refusal(Record):
     """An event that was not taken, kept so that nothing disappears without a reason and a count.
 

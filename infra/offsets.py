@@ -8,7 +8,7 @@ prepared for it must not be written (`Overtaken`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from sqlmodel import Session, and_, col, or_, select
@@ -33,9 +33,16 @@ class Overtaken(Fenced):
         self.places = places
 
 
-def claim(session: Session, group: str, places: Iterable[Partition], ends: Mapping[Partition, int]) -> dict[Partition, Claim]:
+def claim(
+    session: Session,
+    group: str,
+    places: Iterable[Partition],
+    ends: Mapping[Partition, int],
+    read_ends: Callable[[], Mapping[Partition, int]],
+) -> dict[Partition, Claim]:
     """Take the partitions over, all at once: from the commit on nobody else writes there. A place beyond the end of its partition
-    (the log lost its last moments, or was made anew) goes back to the beginning: read twice is better than never."""
+    (the log lost its last moments, or was made anew) goes back to the beginning: read twice is better than never. The ends were
+    read before, and somebody may have written and applied more since; so who seems to be beyond is looked at again."""
     wanted = sorted(places)
     insert_new(
         session,
@@ -43,7 +50,10 @@ def claim(session: Session, group: str, places: Iterable[Partition], ends: Mappi
         [OffsetRow(consumer_group=group, topic=topic, partition_number=number, next_offset=0) for topic, number in wanted],
     )
     claims: dict[Partition, Claim] = {}
-    for place, row in _locked(session, group, wanted).items():
+    rows = _locked(session, group, wanted)
+    if any(row.next_offset > ends.get(place, row.next_offset) for place, row in rows.items()):
+        ends = read_ends()
+    for place, row in rows.items():
         row.generation += 1
         if row.next_offset > ends.get(place, row.next_offset):
             row.next_offset = 0

@@ -165,9 +165,14 @@ class Stream:
 
     def _claim(self, assigned: frozenset[Partition]) -> dict[Partition, int]:
         """In one transaction for all of them: whoever had them before writes nothing more, not even a part."""
-        ends = {place: end for topic in {place.topic for place in assigned} for place, end in self._log.ends(topic).items()}
+        topics = {place.topic for place in assigned}
+
+        def read_ends() -> dict[Partition, int]:
+            return {place: end for topic in topics for place, end in self._log.ends(topic).items()}
+
+        ends = read_ends()
         with writing(self._engine) as session:
-            claims = claim(session, self._group, assigned, ends)
+            claims = claim(session, self._group, assigned, ends, read_ends)
         self._claims.update(claims)
         for place in assigned:
             self._newest_ms.pop(place, None)

@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from contracts.errors import StartError
 from infra.cli.status import running_home
 from infra.settings import Settings, load_settings
+from infra.supervisor import table
 from infra.supervisor.lock import holder
 from infra.supervisor.state import read_state
 
@@ -26,11 +28,21 @@ def chosen_settings(
 
 
 def as_it_runs(settings: Settings) -> Settings:
-    """With the folders, ports and policies of what runs, where something does."""
+    """With the folders, ports and policies of what runs, where something does.
+
+    Where that has its log or database elsewhere than these settings say, they would read and write another service's: `StartError`.
+    """
     home = running_home(settings.home)
     state = read_state(home)
     if holder(home) is None or state is None:
         return settings
     policies = settings.policies if state.policies is None else Path(state.policies)
     port_base = state.ports.get("gateway", settings.port_base)
-    return settings.model_copy(update={"home": home, "policies": policies, "only": state.only, "port_base": port_base})
+    found = settings.model_copy(update={"home": home, "policies": policies, "only": state.only, "port_base": port_base})
+    here = table.stores(found)
+    for variable, there in state.stores.items():
+        if here.get(variable) != there:
+            raise StartError(
+                f"what runs in {home} has {variable}={there}; set it here too, or this would work on {here.get(variable)}"
+            )
+    return found

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
+from infra.cli.chosen import as_it_runs
 from infra.cli.sentences import say
 from infra.clock import from_ms
 from infra.db.engine import open_db
@@ -21,7 +22,7 @@ from infra.settings import Settings
 
 
 def create(settings: Settings, name: str, scopes: Sequence[str], rate: float | None) -> int:
-    engine = open_db(settings.database)
+    engine = open_db(as_it_runs(settings).database)
     first = not list_keys(engine)
     key, text = create_key(engine, name, [Scope(scope) for scope in scopes], rate, _now_ms())
     print(text)
@@ -32,7 +33,7 @@ def create(settings: Settings, name: str, scopes: Sequence[str], rate: float | N
 
 
 def show(settings: Settings, as_json: bool) -> int:
-    keys = list_keys(open_db(settings.database))
+    keys = list_keys(open_db(as_it_runs(settings).database))
     if as_json:
         print(json.dumps([_told(key) for key in keys], allow_nan=False))
         return 0
@@ -47,7 +48,7 @@ def show(settings: Settings, as_json: bool) -> int:
 
 
 def revoke(settings: Settings, key_id: str) -> int:
-    key = revoke_key(open_db(settings.database), key_id, _now_ms())
+    key = revoke_key(open_db(as_it_runs(settings).database), key_id, _now_ms())
     say(f"the key {key.key_id} ({key.name}) is revoked; every process refuses it within seconds")
     return 0
 

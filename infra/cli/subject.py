@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from contracts.errors import Retry
+from infra.cli.chosen import as_it_runs
 from infra.cli.sentences import say
 from infra.db.engine import open_db, reading, writing
 from infra.eventlog.open import open_log
@@ -27,6 +28,7 @@ from infra.settings import Settings
 
 
 def export(settings: Settings, name: str, to: Path | None) -> int:
+    settings = as_it_runs(settings)
     secrets = load_secrets(settings.home)
     hashes, registered = secrets.hashes(name), secrets.registered(name)
     engine, log = open_db(settings.database), _log(settings)
@@ -40,6 +42,7 @@ def export(settings: Settings, name: str, to: Path | None) -> int:
 
 
 def delete(settings: Settings, name: str, as_json: bool) -> int:
+    settings = as_it_runs(settings)
     secrets = load_secrets(settings.home)
     engine, log = open_db(settings.database), _log(settings)
     deletion_id = deletion.ask(engine, secrets.hashes(name), _now_ms())

@@ -42,6 +42,7 @@ def up(settings: Settings, detach: bool) -> int:
         environment=child_environment(settings),
         ports=table.ports(settings),
         addresses=table.addresses(settings),
+        stores=table.stores(settings),
         policies=policy_folder(settings).resolve(),
         only=settings.only,
         host=settings.host,

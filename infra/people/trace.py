@@ -9,18 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from contracts.dead_letter import DeadLetter
+from contracts.episode import EpisodeClosed
 from contracts.errors import Poison
 from contracts.outcome import Outcome
 from contracts.record import Record
-from contracts.topics import OUTCOMES, TURNS, grave
+from contracts.topics import EPISODES, OUTCOMES, TURNS, grave
 from contracts.turn import Turn
 from infra.clock import to_ms
 from infra.people.gone import digest
 
-TOPICS = (TURNS, grave(TURNS), OUTCOMES, grave(OUTCOMES))
-"""Where people's words travel; turns first, since they tell which outcomes are somebody's."""
+TOPICS = (TURNS, grave(TURNS), OUTCOMES, grave(OUTCOMES), EPISODES, grave(EPISODES))
+"""Where people's words travel, and the ids of what was theirs; turns first, since they tell which of the rest is somebody's."""
 
-_KINDS: dict[str, type[Record]] = {TURNS.name: Turn, OUTCOMES.name: Outcome}
+_KINDS: dict[str, type[Record]] = {TURNS.name: Turn, OUTCOMES.name: Outcome, EPISODES.name: EpisodeClosed}
 
 
 @dataclass
@@ -35,7 +36,7 @@ class Trace:
         self._needles = [subject.encode() for subject in self.subjects]
 
     def find(self, topic: str, value: bytes) -> Record | None:
-        """The turn, outcome or dead letter in `value`, if it is this person's."""
+        """The turn, outcome, pointer to an episode or dead letter in `value`, if it is this person's."""
         if topic not in _KINDS:
             return self._in_letter(value)
         if topic == TURNS.name and not self.erased and not self._named(value):
@@ -54,7 +55,7 @@ class Trace:
             if record.turn_id is not None:
                 return digest(record.turn_id) in self.erased
             return digest(record.episode_id) in self.erased and to_ms(record.received_at) <= self.until_ms
-        return False
+        return isinstance(record, EpisodeClosed) and digest(record.episode_id) in self.erased
 
     def learn(self, turn: Turn) -> None:
         """What is told about this turn is theirs too."""

@@ -40,6 +40,7 @@ class Plan:
     environment: Mapping[str, str] = field(repr=False)
     ports: Mapping[str, int] = field(default_factory=dict)
     addresses: Mapping[str, str] = field(default_factory=dict)
+    stores: Mapping[str, str] = field(default_factory=dict)
     policies: Path | None = None
     only: str | None = None
     host: str = "127.0.0.1"
@@ -185,6 +186,7 @@ class Supervisor:
             updated=time.time(),
             ports=dict(self._plan.ports),
             addresses=dict(self._plan.addresses),
+            stores=dict(self._plan.stores),
             policies=None if self._plan.policies is None else str(self._plan.policies),
             only=self._plan.only,
             memory_mb=self._memory_mb,

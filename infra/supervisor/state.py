@@ -76,6 +76,10 @@ class Deployment(Record):
     addresses: Mapping[str, str]
     policies: Annotated[str | None, Field(description="the folder that it runs with")] = None
     only: Annotated[str | None, Field(description="the policies of that folder that it runs, comma separated; None: all")] = None
+    stores: Annotated[
+        Mapping[str, str],
+        Field(description="the addresses of its log and database, without credentials, by the variable that sets them"),
+    ] = Field(default_factory=dict)
     memory_mb: float = 0.0
     peak_rss_mb: float = 0.0
     memory_measure: Measure = "rss"

@@ -7,6 +7,7 @@ or the Redis server is not there.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 
@@ -76,6 +77,12 @@ def ports(settings: Settings) -> Mapping[str, int]:
     """The ports that must be free, by who listens there."""
     own = {REDIS: settings.redis_port} if settings.runs_own_redis else {}
     return {"gateway": settings.gateway_port, "collector": settings.collector_port, "console": settings.console_port, **own}
+
+
+def stores(settings: Settings) -> dict[str, str]:
+    """Where what must not be lost lies, without credentials, by the variable that says so."""
+    found = {"SLIPSTREAM_LOG_URL": settings.event_log, "SLIPSTREAM_DB_URL": settings.database}
+    return {variable: re.sub(r"//[^/@]*@", "//", url) for variable, url in found.items()}
 
 
 def addresses(settings: Settings) -> Mapping[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from pydantic import ValidationError
 
 from contracts.errors import Poison
 from contracts.ids import episode_of, is_withheld
-from contracts.outcome import KINDS, Outcome, Refusal
+from contracts.outcome import KINDS, NO_CONSENT, Outcome, Refusal
 from infra.people.scan import withhold
 from ingest.collect.pieces import Piece
 from ingest.collect.values import is_text, unfit
@@ -59,7 +60,7 @@ def decode(piece: Piece, received_at: datetime, policies: Collection[str], max_b
         if not isinstance(event, dict):
             raise _Refused(400, "not_an_object", f"expected an object, got {type(event).__name__}")
         if _is_withheld(event):
-            return _withheld(piece, event, received_at, policies)
+            return _withheld(event, received_at, policies)
         if len(piece.text) * 4 > max_bytes and piece.size > max_bytes:
             raise _Refused(413, "too_large", f"{piece.size} bytes; an event may have {max_bytes}")
         occurred_at = _moment(event.get("time"))
@@ -155,14 +156,14 @@ def _is_withheld(event: Mapping[str, Any]) -> bool:
     return event.get("consent", True) is not True or (isinstance(turn_id, str) and is_withheld(turn_id))
 
 
-def _withheld(piece: Piece, event: Mapping[str, Any], received_at: datetime, policies: Collection[str]) -> Judged:
-    """Counted once, by a digest of its id; nothing else of it is kept."""
-    policy, event_id = event.get("policy"), event.get("id")
+def _withheld(event: Mapping[str, Any], received_at: datetime, policies: Collection[str]) -> Judged:
+    """A bare count: not even its id is kept, in whatever form, so that one that is sent twice counts twice."""
+    policy = event.get("policy")
     refusal = Refusal(
-        refusal_id=_digest(event_id if isinstance(event_id, str) else piece.text),
+        refusal_id=f"withheld-{uuid.uuid4().hex}",
         event_id=None,
         policy=policy if isinstance(policy, str) and policy in policies else None,
-        reason="no_consent",
+        reason=NO_CONSENT,
         detail="",
         received_at=received_at,
     )

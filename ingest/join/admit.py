@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from infra.db.query import Session
 from infra.people.screen import screen
-from ingest.join.batch import Batch
-from ingest.join.settle import Tally
+from ingest.join.batch import Batch, Tally
 
 
 def admit(session: Session, batch: Batch, tally: Tally, now_ms: int) -> None:

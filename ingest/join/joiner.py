@@ -21,12 +21,12 @@ from infra.db.query import Engine, Session
 from infra.eventlog.port import Partition
 from infra.stream import Delivery
 from ingest.join.admit import admit
-from ingest.join.batch import ToldTurn, sort_out
+from ingest.join.batch import Tally, ToldTurn, sort_out
 from ingest.join.keep import begin_episodes, keep_refusals, keep_turns
 from ingest.join.life import Life, begin, lock, store
 from ingest.join.publish import publish
 from ingest.join.quiet import Quiet, lanes
-from ingest.join.settle import Tally, join_new, join_waiting
+from ingest.join.settle import join_new, join_waiting
 from ingest.join.whole import AtHand
 
 GROUP = "joiner"
@@ -48,7 +48,7 @@ class Joiner:
         tally: Tally = Counter({(policy, "repeated_events"): number for policy, number in batch.repeats.items()})
         now_ms = to_ms(self._clock())
         admit(session, batch, tally, now_ms)
-        keep_refusals(session, batch.refusals.values())
+        keep_refusals(session, batch.refusals.values(), tally)
         turns = batch.turns
         new_turns = keep_turns(session, turns.values(), now_ms)
         lives = _lives(session, batch.episodes(), turns.values())
@@ -81,7 +81,8 @@ def _lives(session: Session, episode_ids: Iterable[str], turns: Iterable[ToldTur
         lives |= {episode_id: begin(told) for episode_id, told in first.items() if episode_id in begun}
         lives |= lock(session, first.keys() - begun)
         for told in turns:
-            lives[told.turn.episode_id].began_ms.setdefault(told.turn.turn_id, to_ms(told.turn.started_at))
+            began_ms = lives[told.turn.episode_id].began_ms[told.turn.policy]
+            began_ms.setdefault(told.turn.turn_id, to_ms(told.turn.started_at))
     return lives
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from contracts.outcome import Refusal
+from contracts.outcome import NO_CONSENT, Refusal
 from contracts.states import Disposition
 from infra.clock import to_ms
 from infra.db.insert import insert_new
 from infra.db.query import Session
 from infra.db.tables.ingest import EpisodeRow, OutcomeRow, RefusalRow, TurnRow
-from ingest.join.batch import ToldOutcome, ToldTurn
+from infra.people.gone import NOBODY, counter_of
+from ingest.join.batch import Tally, ToldOutcome, ToldTurn
 from ingest.join.life import begin, row_of
 
 
@@ -51,7 +52,11 @@ def keep_outcomes(session: Session, told: Mapping[str, ToldOutcome], fates: Mapp
     return insert_new(session, OutcomeRow, rows)
 
 
-def keep_refusals(session: Session, refusals: Iterable[Refusal]) -> None:
+def keep_refusals(session: Session, refusals: Collection[Refusal], tally: Tally) -> None:
+    """Of what was told without consent the number, of the rest a row each."""
+    kept = [refusal for refusal in refusals if refusal.reason != NO_CONSENT]
+    withheld = counter_of(Disposition.REFUSED, NO_CONSENT)
+    tally.update((refusal.policy or NOBODY, withheld) for refusal in refusals if refusal.reason == NO_CONSENT)
     rows = [
         {
             "refusal_id": refusal.refusal_id,
@@ -61,7 +66,7 @@ def keep_refusals(session: Session, refusals: Iterable[Refusal]) -> None:
             "detail": refusal.detail.replace("\x00", "\N{SYMBOL FOR NULL}"),  # PostgreSQL's text has no such character
             "received_ms": to_ms(refusal.received_at),
         }
-        for refusal in refusals
+        for refusal in kept
     ]
     insert_new(session, RefusalRow, rows)
 

@@ -6,6 +6,7 @@ written back by `store`; nothing of it outlives the transaction.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
@@ -21,7 +22,8 @@ _KEPT = ("policy", "subject", "state", "revision", "news_ms", "closed_by", "clos
 
 @dataclass
 class Life:
-    """`began_ms`: when each known turn began. `news`: something joined in this transaction. `over`: a client said that this was it.
+    """`began_ms`: when each known turn began, by policy: a client may use one episode id for several. `news`: something
+    joined in this transaction. `over`: a client said that this was it.
 
     `reread`: what had joined before has changed, so that times must be found anew from all of it.
     """
@@ -35,7 +37,7 @@ class Life:
     news_ms: int
     closed_by: str | None
     closed_ms: int | None
-    began_ms: dict[str, int] = field(default_factory=dict)
+    began_ms: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
     news: bool = False
     over: bool = False
     reread: bool = False
@@ -48,9 +50,10 @@ class Life:
     def is_closed(self) -> bool:
         return self.state == EpisodeState.CLOSED
 
-    def began(self, turn_id: str | None) -> int | None:
-        """When the turn began, or the episode where none is named; None: not known."""
-        return min(self.began_ms.values(), default=None) if turn_id is None else self.began_ms.get(turn_id)
+    def began(self, policy: str, turn_id: str | None) -> int | None:
+        """When the turn of this policy began, or its first one where none is named; None: not known."""
+        turns = self.began_ms.get(policy, {})
+        return min(turns.values(), default=None) if turn_id is None else turns.get(turn_id)
 
     def hear(self, at_ms: int) -> None:
         """Something that happened at a time is part of it now."""
@@ -76,9 +79,9 @@ def lock(session: Session, episode_ids: Collection[str]) -> dict[str, Life]:
         return {}
     wanted = select(EpisodeRow).where(among(col(EpisodeRow.episode_id), episode_ids)).order_by(col(EpisodeRow.episode_id))
     lives = {row.episode_id: _life(row) for row in session.exec(wanted.with_for_update()).all()}
-    turns = select(TurnRow.episode_id, TurnRow.turn_id, TurnRow.started_ms).where(among(col(TurnRow.episode_id), lives))
-    for episode_id, turn_id, started_ms in session.exec(turns).all():
-        lives[episode_id].began_ms[turn_id] = started_ms
+    turns = select(TurnRow.episode_id, TurnRow.policy, TurnRow.turn_id, TurnRow.started_ms)
+    for episode_id, policy, turn_id, started_ms in session.exec(turns.where(among(col(TurnRow.episode_id), lives))).all():
+        lives[episode_id].began_ms[policy][turn_id] = started_ms
     return lives
 
 

@@ -18,9 +18,10 @@ from infra.db.query import Engine, among, col, select, update
 from infra.db.tables.ingest import EpisodeRow, OutcomeRow
 from infra.eventlog.port import Partition
 from infra.people.gate import come_through
+from ingest.join.batch import Tally
 from ingest.join.life import lock, store
 from ingest.join.publish import publish, quiet_ms
-from ingest.join.settle import NO_TURN, Tally, join_waiting
+from ingest.join.settle import NO_TURN, join_waiting
 
 _AT_ONCE = 500
 

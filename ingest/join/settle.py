@@ -6,7 +6,6 @@ is news. A counter says how many were told again, and how many times were not be
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 
 from contracts.outcome import Outcome
@@ -14,15 +13,12 @@ from contracts.states import OUTCOME_NEXT, Disposition, move
 from infra.clock import from_ms, to_ms
 from infra.db.query import Session, among, and_, col, or_, select, update
 from infra.db.tables.ingest import OutcomeRow
-from ingest.join.batch import ToldOutcome, precedence
+from ingest.join.batch import Tally, ToldOutcome, precedence
 from ingest.join.keep import keep_outcomes
 from ingest.join.life import Life
 from ingest.join.times import clamped, event_time
 
 NO_TURN = "no_turn"
-
-Tally = Counter[tuple[str, str]]
-"""Numbers by (policy, counter)."""
 
 
 def join_new(session: Session, lives: Mapping[str, Life], told: Mapping[str, ToldOutcome], tally: Tally) -> dict[str, ToldOutcome]:
@@ -55,7 +51,7 @@ def join_waiting(session: Session, lives: Mapping[str, Life], tally: Tally) -> N
     moved: dict[Disposition, list[str]] = {Disposition.JOINED: [], Disposition.LATE: []}
     for row in rows:
         life = lives[row.episode_id]
-        if row.policy != life.policy or life.began(row.turn_id) is None:
+        if life.began(row.policy, row.turn_id) is None:
             continue
         fate = move(OUTCOME_NEXT, Disposition(row.disposition), Disposition.LATE if life.consumed else Disposition.JOINED)
         moved[fate].append(row.event_id)
@@ -70,13 +66,13 @@ def join_waiting(session: Session, lives: Mapping[str, Life], tally: Tally) -> N
 
 def _fate(life: Life | None, outcome: Outcome) -> Disposition:
     """What is told of another policy's turn waits for a turn of its own policy, which never comes."""
-    if life is None or outcome.policy != life.policy or life.began(outcome.turn_id) is None:
+    if life is None or life.began(outcome.policy, outcome.turn_id) is None:
         return Disposition.WAITING
     return Disposition.LATE if life.consumed else Disposition.JOINED
 
 
 def _hear(life: Life, outcome: Outcome, tally: Tally) -> None:
-    began_ms = life.began(outcome.turn_id)
+    began_ms = life.began(outcome.policy, outcome.turn_id)
     assert began_ms is not None
     life.hear(to_ms(event_time(outcome, from_ms(began_ms))))
     life.over = life.over or outcome.happening.kind == "closed"

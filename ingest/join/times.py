@@ -21,7 +21,8 @@ def event_time(outcome: Outcome, began: datetime) -> datetime:
 
 
 def clamped(outcome: Outcome, began_ms: int) -> str | None:
-    """The counter's name, where a clock was so wrong that it was not believed."""
+    """The counter's name, where a clock was so wrong that it was not believed. Ahead of our own clock weighs more than behind the
+    turn's, which may be another machine's."""
     if outcome.occurred_at - outcome.received_at > _NOTABLE:
         return "clocks.ahead"
     if from_ms(began_ms) - outcome.occurred_at > _NOTABLE:

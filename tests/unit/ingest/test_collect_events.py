@@ -192,7 +192,7 @@ def test_without_consent_nothing_is_kept_but_a_count(client: TestClient, log: Em
         assert (fate["status"], fate["reason"], fate["detail"]) == ("refused", "no_consent", "")
     kept = lines(log, REFUSALS)
     first, second = (Refusal.decode(line) for line in kept)
-    assert first.refusal_id == second.refusal_id and first.event_id is None and first.policy in ("tab", None)
+    assert first.refusal_id != second.refusal_id and first.event_id is None and first.policy in ("tab", None)
     assert not any(word in line for line in kept for word in (b"secret-id", b"my words", b"ep-1", b"follow_up"))
     assert outcomes(log) == []
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from pathlib import Path
 
 import pytest
 
 from contracts.episode import Episode
-from contracts.outcome import Refusal
+from contracts.outcome import Outcome, Refusal
 from contracts.record import Record
 from contracts.states import Disposition, EpisodeState
 from infra.clock import to_ms
@@ -132,6 +133,33 @@ def test_what_is_told_in_another_policys_name_touches_nothing(engine, joiner, tu
     )
     assert [outcome.event_id for outcome in newest(engine).outcomes] == ["c", "own"]
     assert fate(engine, "early") == fate(engine, "after") == ("waiting", None)
+
+
+def test_an_id_that_two_policies_use_keeps_what_is_told_of_each_turn_whatever_came_first(engine, joiner, turn_of, outcome_of):
+    tab, other = turn_of(), turn_of(n="1-1", at_s=5.0, policy="other")
+    told = (outcome_of("accepted", "a"), outcome_of("accepted", "b", n="1-1", at_s=6.0, policy="other"))
+    for number, order in enumerate(permutations((tab, other, *told))):
+        records = [record.model_copy(update=_in_episode(record, f"ep-{number}")) for record in order]
+        for record in records:
+            deliver(engine, joiner, record)
+        assert fate(engine, f"a-ep-{number}") == fate(engine, f"b-ep-{number}") == ("joined", None)
+
+
+def _in_episode(record, episode_id: str) -> dict[str, str]:
+    changes = {"episode_id": episode_id, "turn_id": record.turn_id.replace("ep-1.", f"{episode_id}.")}
+    return changes | ({"event_id": f"{record.event_id}-{episode_id}"} if isinstance(record, Outcome) else {})
+
+
+def test_without_consent_only_a_number_is_left(engine, joiner, hands):
+    for number in range(3):
+        deliver(
+            engine,
+            joiner,
+            Refusal(refusal_id=f"w{number}", event_id=None, policy="tab", reason="no_consent", detail="", received_at=hands()),
+        )
+    with reading(engine) as session:
+        assert session.exec(select(RefusalRow)).all() == []
+        assert session.get(CounterRow, ("tab", "gone.refused.no_consent")).count == 3
 
 
 def test_a_refusal_is_kept_once(engine, joiner, hands):

@@ -165,6 +165,16 @@ def test_doctor_goes_on_where_the_database_is_damaged(tmp_path):
     assert re.search(r"ok +home", done.stdout)
 
 
+def test_a_command_that_would_work_on_another_store_than_what_runs_is_refused(fleet, sleeper):
+    stores = {"SLIPSTREAM_LOG_URL": "kafka://broker:9092", "SLIPSTREAM_DB_URL": "postgresql://db/slipstream"}
+    fleet.start(sleeper, stores=stores)
+    fleet.ready("sleeper")
+    for words in (("keys", "create", "ide", "--scope", "producer"), ("subject", "delete", "ada"), ("doctor",)):
+        done = _slipstream(*words, "--home", str(fleet.home))
+        assert done.returncode == 2 and "has SLIPSTREAM_LOG_URL=kafka://broker:9092; set it here too" in done.stderr, done
+    assert not (fleet.home / "slipstream.db").exists()
+
+
 def test_status_says_when_the_supervisor_has_gone_silent(fleet, sleeper):
     supervisor = fleet.start(sleeper)
     fleet.ready("sleeper")
