@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from contracts.topics import ALL
+from infra.cli.chosen import as_it_runs
 from infra.cli.sentences import say
 from infra.db.engine import open_db
 from infra.db.query import Engine
@@ -168,6 +169,7 @@ def _nothing_at(place: Place) -> int:
 
 @contextmanager
 def _opened(settings: Settings) -> Iterator[tuple[Engine, EventLog]]:
+    settings = as_it_runs(settings)
     log = open_log(settings)
     try:
         yield open_db(settings.database), log
