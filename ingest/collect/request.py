@@ -67,11 +67,15 @@ class Collector:
         """`headers`: names in small letters."""
         try:
             key = await self._admit(headers.get(b"authorization"))
-            batch = _is_batch(headers.get(b"content-type", b""))
-            body = await self._body(headers.get(b"content-encoding"), chunks)
-            judged = await self._judge(body, batch)
-            if key is not None and key.rate is not None:
-                self._rates.spend(key.key_id, key.rate, max(1, len(judged)))
+            number = 1
+            try:
+                batch = _is_batch(headers.get(b"content-type", b""))
+                body = await self._body(headers.get(b"content-encoding"), chunks)
+                judged = await self._judge(body, batch)
+                number = max(number, len(judged))
+            finally:  # a request that fails as a whole costs as one event
+                if key is not None and key.rate is not None:
+                    self._rates.spend(key.key_id, key.rate, number)
             return _told(await self._store(judged))
         except _Turned as turned:
             self.turned[turned.answer.status] += 1
@@ -86,7 +90,7 @@ class Collector:
                 headers["Retry-After"] = str(turned.retry_after_s)
             raise _Turned(turned.status, turned.message, headers) from turned
         if key is not None and key.rate is not None:
-            wait_s = self._rates.wait_s(key.key_id, key.rate)
+            wait_s = self._rates.wait_s(key.key_id)
             if wait_s > 0:
                 seconds = max(1, math.ceil(wait_s))
                 raise _Turned(429, f"the key may send {key.rate:g} events per second", {"Retry-After": str(seconds)})
