@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError
+from kafka.errors import IllegalStateError, KafkaError
 
 from contracts.errors import Retry
 from infra.eventlog.broker_assignor import TogetherAssignor
@@ -44,6 +44,9 @@ ANSWER_MS = 5_000
 
 RENEW_S = 2 * HEARTBEAT_MS / 1000
 """A member whose partitions went to another hears of it with a heartbeat; until then it must not ask for them again."""
+
+REVOKED = (KeyError, ValueError, IllegalStateError)
+"""What the client says of a partition that was revoked at this moment, on the network thread."""
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +97,8 @@ class BrokerConsumer:
                 else:
                     self._look()
                 now = time.monotonic()
-                due = frozenset(place for place in tuple(self._stopped) if self._not_before.get(place, 0.0) <= now)
+                stopped = self._consumer.assignment() & frozenset(self._stopped)
+                due = frozenset(place for place in stopped if self._not_before.get(place, 0.0) <= now)
                 if due:
                     self._start(due)
             messages = self._take(most)
@@ -108,7 +112,9 @@ class BrokerConsumer:
         found: dict[Partition, int] = {}
         with explained(self._bootstrap):
             for place in self._held():
-                position = self._consumer.position(place, timeout_ms=ANSWER_MS)
+                position = None
+                with suppress(*REVOKED):
+                    position = self._consumer.position(place, timeout_ms=ANSWER_MS)
                 if position is not None:
                     found[Partition(*place)] = position * PLACES
         for at, messages in reversed(self._waiting):
@@ -137,7 +143,7 @@ class BrokerConsumer:
 
     def renew(self, places: frozenset[Partition]) -> None:
         for place in {TopicPartition(*place) for place in places} & self._held():
-            with suppress(KeyError):  # revoked at this moment, on the network thread
+            with suppress(*REVOKED):
                 self._consumer.pause(place)
             self._stopped.add(place)
             self._not_before[place] = time.monotonic() + RENEW_S
@@ -183,11 +189,11 @@ class BrokerConsumer:
         self._looked = time.monotonic()
         running = self._held()
         for place in running:
-            with suppress(KeyError):
+            with suppress(*REVOKED):
                 self._consumer.pause(place)
         self._poll(0, 1, holds=False)
         for place in running & self._held():
-            with suppress(KeyError):
+            with suppress(*REVOKED):
                 self._consumer.resume(place)
 
     def _take(self, most: int) -> list[Message]:
@@ -222,12 +228,12 @@ class BrokerConsumer:
             if start is None:
                 start = place_in(self._consumer.committed(place, metadata=True, timeout_ms=ANSWER_MS))
             self._starts[place] = start
-            self._consumer.seek(place, record_of(start))
-            self._consumer.resume(place)
-        self._stopped -= stopped
-        for place in stopped:
             self._not_before.pop(place, None)
             self._uncommitted.pop(place, None)
+            self._stopped.discard(place)  # before it runs: one that comes again meanwhile is stopped again
+            with suppress(*REVOKED):
+                self._consumer.seek(place, record_of(start))
+                self._consumer.resume(place)
 
 
 class _Stop(ConsumerRebalanceListener):  # type: ignore[misc]
