@@ -49,10 +49,12 @@ class _Waiting:
 
 @dataclass(eq=False, slots=True)
 class _Flight:
-    """An append under way. `given_up`: its entries were spooled and its senders answered meanwhile."""
+    """An append under way. `behind`: what its thread will append next. `given_up`: the entries of all of them were spooled and
+    their senders answered meanwhile."""
 
     batch: Sequence[_Waiting]
     entries: Sequence[Entry]
+    behind: Sequence[_Waiting]
     since: float
     given_up: bool = False
 
@@ -133,21 +135,23 @@ class Appender:
             entries += _size(following)
         return batch, True
 
-    def _write(self, batch: Sequence[_Waiting]) -> None:
+    def _write(self, batch: Sequence[_Waiting], behind: Sequence[_Waiting] = ()) -> bool:
+        """False when the other thread saw to it, and to what was behind."""
         entries = _made(batch)
-        if entries and not self._spool.holds:
-            flight = self._flight = _Flight(batch, entries, time.monotonic())
+        if entries and not self._spool.must_queue():
+            flight = self._flight = _Flight(batch, entries, behind, time.monotonic())
             failure = self._try(entries)
             with self._lock:
                 self._flight = None
                 if flight.given_up:
-                    return
+                    return False
             if isinstance(failure, Poison):
                 self._write_each(batch, failure)
-                return
+                return True
             if failure is None:
                 entries = []
         self._put_aside(batch, entries)
+        return True
 
     def _try(self, entries: Sequence[Entry]) -> Exception | None:
         try:
@@ -170,6 +174,12 @@ class Appender:
                 logger.error("%d %s could be written nowhere: %s", len(entries), self._topic.name, error.strerror)
                 for waiting in batch:
                     waiting.failure = error
+            except ValueError as error:
+                if len(batch) > 1:
+                    for waiting in batch:
+                        self._put_aside([waiting], _made([waiting]))
+                    return
+                batch[0].failure = error
         _settle(batch)
 
     def _write_each(self, batch: Sequence[_Waiting], poison: Poison) -> None:
@@ -178,8 +188,9 @@ class Appender:
             batch[0].failure = poison
             _settle(batch)
             return
-        for waiting in batch:
-            self._write([waiting])
+        for number, waiting in enumerate(batch, start=1):
+            if not self._write([waiting], batch[number:]):
+                return
 
     def _watch(self) -> None:
         while not self._closed.wait(_LOOK_S):
@@ -188,20 +199,25 @@ class Appender:
                 self._stand_in(flight)
 
     def _stand_in(self, flight: _Flight) -> None:
-        """For the other thread, as long as it waits for the log."""
+        """For the other thread, as long as it waits for the log; it goes on only when what was taken for it is in the spool."""
         with self._lock:
-            if self._flight is not flight:
+            if self._flight is not flight or flight.given_up:
                 return
             flight.given_up = True
             logger.warning("the log does not answer; %s are spooled on this disk from now on", self._topic.name)
             self._put_aside(flight.batch, flight.entries)
-        while self._flight is flight and not self._closed.wait(max(self._gather_s, 0.002)):
-            batch, going = self._at_hand([])
-            if batch:
-                self._put_aside(batch, _made(batch))
-            if not going:
-                self._queue.put(None)
-                return
+            if flight.behind:
+                self._put_aside(flight.behind, _made(flight.behind))
+        going = True
+        while going and not self._closed.wait(max(self._gather_s, 0.002)):
+            with self._lock:
+                if self._flight is not flight:
+                    return
+                batch, going = self._at_hand([])
+                if batch:
+                    self._put_aside(batch, _made(batch))
+        if not going:
+            self._queue.put(None)
 
 
 def _size(waiting: _Waiting) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 import time
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import infra.append
 from contracts.errors import Poison, Retry
 from contracts.topics import OUTCOMES
 from infra.append import Appender
@@ -102,6 +104,7 @@ def test_closing_while_the_log_hangs_leaves_everything_in_the_spool(tmp_path: Pa
     asyncio.run(store(appender, numbered(0)))
     closing = threading.Thread(target=appender.close)
     closing.start()
+    time.sleep(0.8)  # several looks of the thread that stands in: once is enough
     woken.set()
     closing.join(20)
     taken: list[Entry] = []
@@ -120,3 +123,123 @@ def test_whatever_the_log_says_the_entries_are_spooled(tmp_path: Path, error: Ex
     log.before = lambda entries: None
     assert appender.drain() == 2 and log.taken == numbered(0, 1)
     appender.close()
+
+
+def test_light_traffic_goes_on_while_the_log_hangs_and_keeps_its_order(tmp_path: Path) -> None:
+    """As with a dead Kafka: each append fails, after long; the drain tries one after the other."""
+    log, woken, over = Log(), threading.Event(), threading.Event()
+    tries = 0
+
+    def hang(entries: Sequence[Entry]) -> None:
+        nonlocal tries
+        tries += 1
+        if not woken.wait(1.2):
+            raise Retry("no broker answers")
+
+    log.before = hang
+    appender = open_appender(log, tmp_path, patience_s=0.3)
+
+    def drain() -> None:
+        while not over.wait(0.05):
+            try:
+                appender.drain()
+            except Retry:
+                continue
+
+    async def light_traffic() -> list[float]:
+        waited = []
+        for number in range(30):
+            start = time.monotonic()
+            await appender.store(numbered(number))
+            waited.append(time.monotonic() - start)
+            await asyncio.sleep(0.08)
+        return waited
+
+    draining = threading.Thread(target=drain)
+    draining.start()
+    waited = asyncio.run(light_traffic())
+    assert log.taken == [] and tries >= 2, "the log was away all the while, and the drain tried"
+    assert max(waited) < 0.3 + infra.append._LOOK_S + 1 and sum(one > 0.3 for one in waited) == 1, "only the first met the log"
+    woken.set()
+    while appender.drain() or list(tmp_path.iterdir()):
+        time.sleep(0.01)
+    over.set()
+    draining.join()
+    assert asyncio.run(store(appender, numbered(30))) == [None]
+    appender.close()
+    assert list(dict.fromkeys(log.taken)) == numbered(*range(31)) and not list(tmp_path.iterdir())
+
+
+def test_those_behind_somebody_s_poison_are_not_held_up_by_a_log_that_hangs(tmp_path: Path) -> None:
+    log, woken = Log(), threading.Event()
+
+    def picky(entries: Sequence[Entry]) -> None:
+        if len(entries) > 1:
+            raise Poison("too_large", "no")
+        assert woken.wait(30)
+
+    log.before = picky
+    appender = open_appender(log, tmp_path, gather_ms=20.0, patience_s=0.1)
+    start = time.monotonic()
+    assert asyncio.run(store(appender, *(numbered(number) for number in range(5)))) == [None] * 5
+    assert time.monotonic() - start < 5 and log.taken == []
+    log.before = lambda entries: None
+    woken.set()
+    appender.drain()
+    appender.close()
+    assert list(dict.fromkeys(log.taken)) == numbered(*range(5))
+
+
+def test_what_cannot_be_spooled_is_its_sender_s_failure_alone(tmp_path: Path) -> None:
+    def fail(entries: Sequence[Entry]) -> None:
+        raise Retry("away")
+
+    log = Log()
+    log.before = fail
+    appender = open_appender(log, tmp_path, gather_ms=20.0)
+    first, second, third = asyncio.run(store(appender, numbered(0), [Entry("ep", b"two\nlines")], numbered(2)))
+    assert (first, third) == (None, None) and isinstance(second, ValueError)
+    assert asyncio.run(store(appender, numbered(3))) == [None], "the appender lives on"
+    log.before = lambda entries: None
+    assert appender.drain() == 3 and log.taken == numbered(0, 2, 3)
+    appender.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_the_log_does_the_order_stays(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(infra.append, "_LOOK_S", 0.005)
+    log, chance, over = Log(), random.Random(seed), threading.Event()
+
+    def moody(entries: Sequence[Entry]) -> None:
+        what = chance.random()
+        if what < 0.2:
+            time.sleep(chance.random() / 10)
+        if what < 0.1:
+            raise Retry("away")
+
+    log.before = moody
+    appender = open_appender(log, tmp_path, patience_s=0.01)
+
+    def drain() -> None:
+        while not over.wait(0.002):
+            try:
+                appender.drain()
+            except Retry:
+                continue
+
+    async def traffic() -> list[None]:
+        stores = []
+        for number in range(600):
+            stores.append(asyncio.ensure_future(appender.store(numbered(number))))
+            await asyncio.sleep(0.002 if number % 3 else 0)
+        return await asyncio.gather(*stores)
+
+    draining = threading.Thread(target=drain)
+    draining.start()
+    asyncio.run(traffic())
+    over.set()
+    draining.join()
+    log.before = lambda entries: None
+    appender.drain()
+    appender.close()
+    assert list(dict.fromkeys(log.taken)) == numbered(*range(600))

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -127,27 +128,27 @@ def test_what_the_log_will_never_take_holds_up_nothing(tmp_path: Path) -> None:
 
 def test_a_steady_stream_does_not_keep_it_from_being_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(infra.spool, "FILE_BYTES", 2000)
-    monkeypatch.setattr(infra.spool, "LAST_BYTES", 500)
+    monkeypatch.setattr(infra.spool, "HANDED_BYTES", 500)
     spool = Spool(tmp_path, "a", "turns")
     spool.add(numbered(0))
-    given, taken, over = 1, [], threading.Event()
+    taken: list[Entry] = []
+    given, over = 1, threading.Event()
 
     def write() -> None:
         nonlocal given
-        while not over.is_set() and given < 5000:
-            if not spool.holds:
-                return
+        while not over.is_set() and spool.must_queue():
             spool.add(numbered(given, given + 1))
             given += 2
 
     writer = threading.Thread(target=write)
     writer.start()
-    for _ in range(100):
-        spool.drain(taken.extend)
+    for _ in range(20):
+        spool.drain(lambda entries: time.sleep(0.002) or taken.extend(entries))  # type: ignore[func-returns-value]
+    writer.join(1)
+    ended = not writer.is_alive()
     over.set()
     writer.join()
-    spool.drain(taken.extend)
-    assert taken == numbered(*range(given))
+    assert ended and taken == numbered(*range(given)) and not list(tmp_path.iterdir())
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
