@@ -102,7 +102,7 @@ def test_closing_while_the_log_hangs_leaves_everything_in_the_spool(tmp_path: Pa
     log.before = lambda entries: woken.wait(30)
     appender = open_appender(log, tmp_path, patience_s=0.1)
     asyncio.run(store(appender, numbered(0)))
-    closing = threading.Thread(target=appender.close)
+    closing = threading.Thread(daemon=True, target=appender.close)
     closing.start()
     time.sleep(0.8)  # several looks of the thread that stands in: once is enough
     woken.set()
@@ -155,7 +155,7 @@ def test_light_traffic_goes_on_while_the_log_hangs_and_keeps_its_order(tmp_path:
             await asyncio.sleep(0.08)
         return waited
 
-    draining = threading.Thread(target=drain)
+    draining = threading.Thread(daemon=True, target=drain)
     draining.start()
     waited = asyncio.run(light_traffic())
     assert log.taken == [] and tries >= 2, "the log was away all the while, and the drain tried"
@@ -234,7 +234,7 @@ def test_whatever_the_log_does_the_order_stays(tmp_path: Path, seed: int, monkey
             await asyncio.sleep(0.002 if number % 3 else 0)
         return await asyncio.gather(*stores)
 
-    draining = threading.Thread(target=drain)
+    draining = threading.Thread(daemon=True, target=drain)
     draining.start()
     asyncio.run(traffic())
     over.set()

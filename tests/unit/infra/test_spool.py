@@ -140,7 +140,7 @@ def test_a_steady_stream_does_not_keep_it_from_being_empty(tmp_path: Path, monke
             spool.add(numbered(given, given + 1))
             given += 2
 
-    writer = threading.Thread(target=write)
+    writer = threading.Thread(daemon=True, target=write)
     writer.start()
     for _ in range(20):
         spool.drain(lambda entries: time.sleep(0.002) or taken.extend(entries))  # type: ignore[func-returns-value]
@@ -155,7 +155,8 @@ def test_a_steady_stream_does_not_keep_it_from_being_empty(tmp_path: Path, monke
 @given(acts=st.lists(st.sampled_from(["add", "drain", "fail", "restart"]), max_size=25))
 def test_whatever_happens_everything_leaves_once_and_in_order(acts: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("spool")
-    spool, taken, given = Spool(folder, "0", "turns"), [], 0
+    spool, given = Spool(folder, "0", "turns"), 0
+    taken: list[Entry] = []
     for number, act in enumerate([*acts, "drain"]):
         if act == "add":
             spool.add(numbered(given, given + 1))

@@ -74,7 +74,7 @@ def test_nobody_waits_for_a_log_that_hangs(tmp_path: Path, error: Exception | No
         except Retry:
             assert error is not None
 
-    draining = threading.Thread(target=drain)
+    draining = threading.Thread(daemon=True, target=drain)
     draining.start()
     assert log.reached.wait(10)
     start = time.monotonic()
@@ -103,7 +103,7 @@ def test_the_last_entries_are_waited_for_while_the_log_answers(tmp_path: Path, m
             time.sleep(0.2)
         taken.extend(entries)
 
-    draining = threading.Thread(target=spool.drain, args=[append])
+    draining = threading.Thread(daemon=True, target=spool.drain, args=[append])
     draining.start()
     assert last.wait(10) and not spool.must_queue() and taken == numbered(0, 1)
     draining.join()
@@ -115,7 +115,9 @@ def test_a_log_that_hangs_at_the_last_entries_is_waited_for_once_and_briefly(
     monkeypatch.setattr(infra.spool, "AT_ONCE", 1)
     spool, log = Spool(tmp_path, "a", "turns"), Hanging()
     spool.add(numbered(0, 1))
-    draining = threading.Thread(target=spool.drain, args=[lambda some: log.append(some) if log.taken else log.taken.extend(some)])
+    draining = threading.Thread(
+        daemon=True, target=spool.drain, args=[lambda some: log.append(some) if log.taken else log.taken.extend(some)]
+    )
     draining.start()
     assert log.reached.wait(10)
     start = time.monotonic()
@@ -222,7 +224,7 @@ def test_a_kill_between_hand_over_and_removal_repeats_and_loses_nothing(tmp_path
 def test_closing_while_the_log_hangs_leaves_the_files_to_the_next(tmp_path: Path) -> None:
     spool, log = Spool(tmp_path, "a", "turns"), Hanging()
     spool.add(numbered(0, 1))
-    draining = threading.Thread(target=spool.drain, args=[log.append])
+    draining = threading.Thread(daemon=True, target=spool.drain, args=[log.append])
     draining.start()
     assert log.reached.wait(10)
     spool.add(numbered(2))
@@ -258,7 +260,7 @@ def test_one_writer_and_two_drains_keep_the_order(tmp_path: Path, seed: int, mon
             except Retry:
                 time.sleep(0.001)
 
-    drains = [threading.Thread(target=drain) for _ in range(2)]
+    drains = [threading.Thread(daemon=True, target=drain) for _ in range(2)]
     for thread in drains:
         thread.start()
     for number in range(500):
