@@ -145,8 +145,9 @@ class _Gateway:
         return _json(body, 200, _headers(running))
 
     async def _events(self, running: Running, tokens: Tokens, chat: bool) -> AsyncIterator[bytes]:
-        """Server-sent events. A client that goes away ends its answer; what was sampled until then is captured."""
-        call, finished = running.call, False
+        """Server-sent events. A client that goes away ends its answer; what was sampled until then is captured, once."""
+        call = running.call
+        finishing: asyncio.Task[Answered] | None = None
         envelope = _envelope(running, "chat.completion.chunk" if chat else "text_completion")
         pieces = Pieces(
             lambda ids: call.served.engine.decode(running.route.version, ids), (*call.served.policy.template.stop, *call.stop)
@@ -163,8 +164,8 @@ class _Gateway:
             async for token in tokens:
                 if text := pieces.add(token):
                     yield chunk(text, None)
-            answered = await self._desk.finish(running)
-            finished = True
+            finishing = asyncio.create_task(self._desk.finish(running))
+            answered = await asyncio.shield(finishing)
             answer = answered.answer
             if answer.finish == "error":
                 yield _event(_failure(running))
@@ -175,11 +176,12 @@ class _Gateway:
             yield chunk("", finish_reason(answer.finish), usage=counts, slipstream=_about(answered))
             yield b"data: [DONE]\n\n"
         finally:
-            if not finished:
+            if finishing is None:
                 running.abort.set()
-                task = asyncio.ensure_future(self._desk.finish(running))
-                self._leftovers.add(task)
-                task.add_done_callback(self._leftovers.discard)
+                finishing = asyncio.create_task(self._desk.finish(running))
+            if not finishing.done():
+                self._leftovers.add(finishing)
+                finishing.add_done_callback(self._leftovers.discard)
 
 
 def _guarded(handler: Handler) -> Handler:
