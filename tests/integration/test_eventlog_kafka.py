@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
-from pydantic import ValidationError
 
 from contracts.errors import Poison, Retry
 from contracts.outcome import Refusal
@@ -75,11 +74,7 @@ class TestKafka(EventLogSuite):
 
     @pytest.mark.parametrize("compression", ["gzip", "zstd", "lz4", "none"])
     def test_each_codec_goes_round(self, kafka: Kafka, log: EventLog, topic: Topic, compression: str) -> None:
-        try:
-            access = KafkaAccess.model_validate({"compression": compression})
-        except ValidationError as error:
-            pytest.skip(str(error))
-        writer = BrokerLog(kafka.bootstrap, access)
+        writer = BrokerLog(kafka.bootstrap, KafkaAccess.model_validate({"compression": compression}))
         writer.append(topic.name, numbered(700, keys=20))
         writer.close()
         assert sorted(values(log.scan(topic.name))) == list(range(700))
