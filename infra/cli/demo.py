@@ -17,6 +17,7 @@ from infra.settings import Settings
 from infra.supervisor import preflight, table
 from infra.supervisor.environment import child_environment
 from infra.supervisor.lock import hold
+from infra.supervisor.orphans import end, find_orphans
 from infra.supervisor.run import Plan, supervise
 from infra.supervisor.state import Deployment, Life
 
@@ -31,8 +32,12 @@ POLICIES = {"tiny": "tab", "smollm2": "smollm2"}
 
 def demo(settings: Settings, model: str, quick: bool, arguments: tuple[str, ...]) -> int:
     settings = demo_settings(settings, model, quick)
-    preflight.check(settings)  # before anything of an earlier demo goes
+    preflight.home_writable(settings)
     with hold(settings.home):
+        # Everything that may refuse comes before anything of an earlier demo goes.
+        preflight.check(settings)
+        end(list(find_orphans(settings.home)))
+        preflight.require(settings.host, table.ports(settings))
         make_room(settings.home, " ".join((model, *(argument for argument in arguments if argument not in PRESENTATION))))
     programs = table.programs(settings)
     plan = Plan(

@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import signal
+import socket
 import subprocess
 import sys
 
@@ -163,6 +164,18 @@ def test_doctor_goes_on_where_the_database_is_damaged(tmp_path):
     assert done.returncode == 1
     assert "event log and database" in done.stdout and "damaged" in " ".join(done.stdout.split())
     assert re.search(r"ok +home", done.stdout)
+
+
+def test_a_demo_that_cannot_start_leaves_an_earlier_one_as_it_is(tmp_path):
+    earlier = tmp_path / "demo"
+    earlier.mkdir()
+    (earlier / "choice.txt").write_text("tiny --seed 9")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = _slipstream("demo", "--no-page", "--home", str(tmp_path), "--port-base", str(taken.getsockname()[1]))
+    assert done.returncode == 2 and "is taken by" in done.stderr, done
+    assert (earlier / "choice.txt").read_text() == "tiny --seed 9"
 
 
 def test_a_command_that_would_work_on_another_store_than_what_runs_is_refused(fleet, sleeper):
