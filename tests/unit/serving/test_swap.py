@@ -29,13 +29,12 @@ def recomputed(turn: Turn, folder: Path) -> None:
     assert turn.logps == pytest.approx(expected, abs=1e-3)
 
 
-async def load(url: str, clients: int, enough: Callable[[], bool]) -> list[tuple[int, str]]:
-    """Clients that ask again and again until `enough`; status and version of each answer."""
-    seen: list[tuple[int, str]] = []
+async def load(url: str, clients: int, seen: list[tuple[int, str]], enough: Callable[[], bool]) -> None:
+    """Clients that ask again and again until `enough`; status and version of each answer go to `seen`."""
 
     async def client(number: int, session: aiohttp.ClientSession) -> None:
-        headers = {"X-Consent": "true", "X-Subject": f"dev-{number}"}
         while not enough():
+            headers = {"X-Consent": "true", "X-Subject": f"dev-{number}-{len(seen)}"}
             async with session.post(
                 f"{url}/v1/completions", json={"model": "tab", "prompt": "for x in "}, headers=headers
             ) as response:
@@ -44,7 +43,6 @@ async def load(url: str, clients: int, enough: Callable[[], bool]) -> list[tuple
 
     async with aiohttp.ClientSession() as session:
         await asyncio.gather(*(client(number, session) for number in range(clients)))
-    return seen
 
 
 def test_swaps_under_load_fail_no_request(gateway: Deployment, models_made: dict[int, Path], model: Make) -> None:
@@ -55,27 +53,23 @@ def test_swaps_under_load_fail_no_request(gateway: Deployment, models_made: dict
     gateway.seal("bad", broken)
     seen: list[tuple[int, str]] = []
 
-    def arrived(number: int) -> bool:
-        return gateway.serves(*plan[number][1])
+    def step(champion: str, candidate: str | None, share: float) -> None:
+        gateway.roll_out(champion, candidate, share)
+        gateway.until(lambda: gateway.serves(champion, candidate))
+        before = len(seen)
+        gateway.until(lambda: {version for _, version in seen[before:]} >= {champion, candidate or champion})
 
-    plan = [
-        (lambda: gateway.roll_out("v1", "v2", 0.5), ("v1", "v2")),
-        (lambda: gateway.roll_out("v2"), ("v2",)),
-        (lambda: gateway.roll_out("v2", "v3", 0.3), ("v2", "v3")),
-        (lambda: gateway.roll_out("v2"), ("v2",)),
-    ]
+    plan = [("v1", "v2", 0.5), ("v2", None, 0.0), ("v2", "v3", 0.3), ("v2", None, 0.0)]
 
     async def drive() -> None:
         done = False
-        clients = asyncio.create_task(load(gateway.url, 12, lambda: done))
-        for number, (move, _) in enumerate(plan):
-            await asyncio.to_thread(move)
-            await asyncio.to_thread(gateway.until, lambda n=number: arrived(n))
-            await asyncio.sleep(0.1)
+        clients = asyncio.create_task(load(gateway.url, 12, seen, lambda: done))
+        for champion, candidate, share in plan:
+            await asyncio.to_thread(step, champion, candidate, share)
         await asyncio.to_thread(gateway.roll_out, "v2", "bad", 0.5)
         await asyncio.to_thread(gateway.until, lambda: (row := gateway.replica("bad")) is not None and row.state == "failed")
         done = True
-        seen.extend(await clients)
+        await clients
 
     asyncio.run(drive())
     assert {status for status, _ in seen} == {200}
