@@ -8,6 +8,7 @@ On PostgreSQL each column travels as one array: the statement stays the same wha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Table, TypeDecorator, bindparam, column, func, select
@@ -15,7 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlmodel import Session, SQLModel
 
 Row = SQLModel | Mapping[str, Any]
-Values = list[dict[str, Any]]
+Values = list[Mapping[str, Any]]
 
 
 def insert_all(session: Session, table: type[SQLModel], rows: Iterable[Row]) -> None:
@@ -50,10 +51,9 @@ def _prepared(table: type[SQLModel], rows: Iterable[Row]) -> tuple[Table, Values
     """What to insert where; a number that the database hands out is left to it."""
     whole: Table = table.__table__  # type: ignore[attr-defined]
     names = [one.name for one in whole.columns if one is not whole.autoincrement_column]
-    values = [dict(row) if isinstance(row, Mapping) else {name: getattr(row, name) for name in names} for row in rows]
+    values = [row if isinstance(row, Mapping) else {name: getattr(row, name) for name in names} for row in rows]
     if whole.autoincrement_column is None:
-        keys = [key.name for key in whole.primary_key]
-        values.sort(key=lambda value: tuple(value[key] for key in keys))
+        values.sort(key=itemgetter(*(key.name for key in whole.primary_key)))
     return whole, values
 
 

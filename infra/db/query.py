@@ -27,7 +27,11 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.visitors import InternalTraversal
 from sqlmodel import Session, col, select
 
-__all__ = ["Engine", "Session", "among", "and_", "case", "col", "delete", "exists", "func", "or_", "select", "update"]
+__all__ = ["UNSEEN", "Engine", "Session", "among", "and_", "case", "col", "delete", "exists", "func", "or_", "select", "update"]
+
+
+UNSEEN = {"synchronize_session": False}
+"""Options of a change to many rows of which the session holds none: else it reads back which they were."""
 
 
 def among(column: Any, names: Iterable[str]) -> ColumnElement[bool]:

@@ -54,8 +54,8 @@ class Joiner:
         lives = _lives(session, batch.episodes(), turns.values())
         grown = _grow(lives, [turns[turn_id] for turn_id in new_turns], tally)
         joined = join_new(session, lives, batch.outcomes, tally)
-        join_waiting(session, grown, tally)
-        self._settle(session, lives, now_ms, AtHand({turn_id: turns[turn_id] for turn_id in new_turns}, joined))
+        joined |= join_waiting(session, grown, tally)
+        self._settle(session, lives, now_ms, AtHand({turn_id: turns[turn_id].turn for turn_id in new_turns}, joined))
         count_all(session, tally)
 
     def close_quiet(self, engine: Engine, reached_ms: Mapping[Partition, int]) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from contracts.states import EPISODE_NEXT, EpisodeState, move
 from infra.clock import to_ms
@@ -18,6 +19,8 @@ from infra.db.tables.ingest import EpisodeRow, TurnRow
 from ingest.join.batch import ToldTurn
 
 _KEPT = ("policy", "subject", "state", "revision", "news_ms", "closed_by", "closed_ms")
+_WHOLE = ("episode_id", "partition_number", *_KEPT)
+_READ: Any = [getattr(EpisodeRow, name) for name in _WHOLE]
 
 
 @dataclass
@@ -29,9 +32,9 @@ class Life:
     """
 
     episode_id: str
+    partition_number: int
     policy: str
     subject: str
-    partition_number: int
     state: EpisodeState
     revision: int
     news_ms: int
@@ -69,7 +72,7 @@ def begin(told: ToldTurn) -> Life:
     """An episode that has just got its row, from one of its turns."""
     turn = told.turn
     return Life(
-        turn.episode_id, turn.policy, turn.subject, told.partition, EpisodeState.OPEN, 0, to_ms(turn.started_at), None, None
+        turn.episode_id, told.partition, turn.policy, turn.subject, EpisodeState.OPEN, 0, to_ms(turn.started_at), None, None
     )
 
 
@@ -77,26 +80,16 @@ def lock(session: Session, episode_ids: Collection[str]) -> dict[str, Life]:
     """Those that exist. A turn that another transaction is about to commit cannot be seen yet, but its episode's row can."""
     if not episode_ids:
         return {}
-    wanted = select(EpisodeRow).where(among(col(EpisodeRow.episode_id), episode_ids)).order_by(col(EpisodeRow.episode_id))
-    lives = {row.episode_id: _life(row) for row in session.exec(wanted.with_for_update()).all()}
+    wanted = select(*_READ).where(among(col(EpisodeRow.episode_id), episode_ids)).order_by(col(EpisodeRow.episode_id))
+    lives = {row[0]: _life(*row) for row in session.execute(wanted.with_for_update()).all()}
     turns = select(TurnRow.episode_id, TurnRow.policy, TurnRow.turn_id, TurnRow.started_ms)
     for episode_id, policy, turn_id, started_ms in session.exec(turns.where(among(col(TurnRow.episode_id), lives))).all():
         lives[episode_id].began_ms[policy][turn_id] = started_ms
     return lives
 
 
-def _life(row: EpisodeRow) -> Life:
-    return Life(
-        episode_id=row.episode_id,
-        policy=row.policy,
-        subject=row.subject,
-        partition_number=row.partition_number,
-        state=EpisodeState(row.state),
-        revision=row.revision,
-        news_ms=row.news_ms,
-        closed_by=row.closed_by,
-        closed_ms=row.closed_ms,
-    )
+def _life(episode_id: str, partition_number: int, policy: str, subject: str, state: str, *rest: Any) -> Life:
+    return Life(episode_id, partition_number, policy, subject, EpisodeState(state), *rest)
 
 
 def store(session: Session, lives: Iterable[Life]) -> None:
@@ -104,4 +97,4 @@ def store(session: Session, lives: Iterable[Life]) -> None:
 
 
 def row_of(life: Life) -> dict[str, object]:
-    return {name: getattr(life, name) for name in ("episode_id", "partition_number", *_KEPT)}
+    return {name: getattr(life, name) for name in _WHOLE}

@@ -14,7 +14,7 @@ from contracts.states import OUTCOME_NEXT, Disposition, EpisodeState, move
 from contracts.topics import OUTCOMES, TURNS
 from infra.db.counters import count_all
 from infra.db.engine import reading, writing
-from infra.db.query import Engine, among, col, select, update
+from infra.db.query import UNSEEN, Engine, among, col, select, update
 from infra.db.tables.ingest import EpisodeRow, OutcomeRow
 from infra.eventlog.port import Partition
 from infra.people.gate import come_through
@@ -102,5 +102,5 @@ class Quiet:
             still = col(OutcomeRow.disposition) == Disposition.WAITING
             refused = move(OUTCOME_NEXT, Disposition.WAITING, Disposition.REFUSED)
             orphans = update(OutcomeRow).where(among(col(OutcomeRow.event_id), [event_id for event_id, _ in found]), still)
-            session.execute(orphans.values(disposition=refused, reason=NO_TURN))
+            session.execute(orphans.values(disposition=refused, reason=NO_TURN), execution_options=UNSEEN)
             count_all(session, tally)

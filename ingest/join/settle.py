@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contracts.outcome import Outcome
 from contracts.states import OUTCOME_NEXT, Disposition, move
 from infra.clock import from_ms, to_ms
-from infra.db.query import Session, among, and_, col, or_, select, update
+from infra.db.query import UNSEEN, Session, among, and_, col, or_, select, update
 from infra.db.tables.ingest import OutcomeRow
 from ingest.join.batch import Tally, ToldOutcome, precedence
 from ingest.join.keep import keep_outcomes
@@ -21,7 +21,7 @@ from ingest.join.times import clamped, event_time
 NO_TURN = "no_turn"
 
 
-def join_new(session: Session, lives: Mapping[str, Life], told: Mapping[str, ToldOutcome], tally: Tally) -> dict[str, ToldOutcome]:
+def join_new(session: Session, lives: Mapping[str, Life], told: Mapping[str, ToldOutcome], tally: Tally) -> dict[str, Outcome]:
     """Keep what is new, with what becomes of it at once; answers what joined. The rest is a repeat, which may yet turn out to be
     the first telling of its id."""
     fates = {event_id: _fate(lives.get(each.outcome.episode_id), each.outcome) for event_id, each in told.items()}
@@ -30,7 +30,7 @@ def join_new(session: Session, lives: Mapping[str, Life], told: Mapping[str, Tol
     for event_id in new:
         outcome = told[event_id].outcome
         if fates[event_id] == Disposition.JOINED:
-            joined[event_id] = told[event_id]
+            joined[event_id] = outcome
             _hear(lives[outcome.episode_id], outcome, tally)
     repeated = {event_id: each for event_id, each in told.items() if event_id not in new}
     for each in repeated.values():
@@ -39,29 +39,32 @@ def join_new(session: Session, lives: Mapping[str, Life], told: Mapping[str, Tol
     return joined
 
 
-def join_waiting(session: Session, lives: Mapping[str, Life], tally: Tally) -> None:
-    """Outcomes that waited, or were refused because they waited in vain, for a turn that is known by now."""
+def join_waiting(session: Session, lives: Mapping[str, Life], tally: Tally) -> dict[str, Outcome]:
+    """Outcomes that waited, or were refused because they waited in vain, for a turn that is known by now; answers what joined."""
+    joined: dict[str, Outcome] = {}
     if not lives:
-        return
+        return joined
     waiting = or_(
         col(OutcomeRow.disposition) == Disposition.WAITING,
         and_(col(OutcomeRow.disposition) == Disposition.REFUSED, col(OutcomeRow.reason) == NO_TURN),
     )
-    rows = session.exec(select(OutcomeRow).where(among(col(OutcomeRow.episode_id), lives), waiting)).all()
+    wanted = select(OutcomeRow.disposition, OutcomeRow.body).where(among(col(OutcomeRow.episode_id), lives), waiting)
     moved: dict[Disposition, list[str]] = {Disposition.JOINED: [], Disposition.LATE: []}
-    for row in rows:
-        life = lives[row.episode_id]
-        if life.began(row.policy, row.turn_id) is None:
+    for disposition, body in session.exec(wanted).all():
+        outcome = Outcome.decode(body)
+        life = lives[outcome.episode_id]
+        if life.began(outcome.policy, outcome.turn_id) is None:
             continue
-        fate = move(OUTCOME_NEXT, Disposition(row.disposition), Disposition.LATE if life.consumed else Disposition.JOINED)
-        moved[fate].append(row.event_id)
+        fate = move(OUTCOME_NEXT, Disposition(disposition), Disposition.LATE if life.consumed else Disposition.JOINED)
+        moved[fate].append(outcome.event_id)
         if fate == Disposition.JOINED:
-            _hear(life, Outcome.decode(row.body), tally)
+            joined[outcome.event_id] = outcome
+            _hear(life, outcome, tally)
     for fate, event_ids in moved.items():
         if event_ids:
-            session.execute(
-                update(OutcomeRow).where(among(col(OutcomeRow.event_id), event_ids)).values(disposition=fate, reason=None)
-            )
+            these = update(OutcomeRow).where(among(col(OutcomeRow.event_id), event_ids)).values(disposition=fate, reason=None)
+            session.execute(these, execution_options=UNSEEN)
+    return joined
 
 
 def _fate(life: Life | None, outcome: Outcome) -> Disposition:

@@ -17,7 +17,6 @@ from contracts.turn import Turn
 from infra.clock import to_ms
 from infra.db.query import Session, among, col, select
 from infra.db.tables.ingest import OutcomeRow, TurnRow
-from ingest.join.batch import ToldOutcome, ToldTurn
 from ingest.join.times import event_time
 
 Timed = tuple[Moment, Outcome, str]
@@ -46,10 +45,10 @@ class Whole:
 
 @dataclass(frozen=True)
 class AtHand:
-    """What this transaction has just put into rows, by id."""
+    """What this transaction has read already, by id."""
 
-    turns: Mapping[str, ToldTurn]
-    outcomes: Mapping[str, ToldOutcome]
+    turns: Mapping[str, Turn]
+    outcomes: Mapping[str, Outcome]
 
 
 NOTHING = AtHand({}, {})
@@ -60,15 +59,13 @@ def gather(session: Session, episode_ids: Collection[str], at_hand: AtHand = NOT
     outcomes: dict[str, list[tuple[Outcome, str]]] = defaultdict(list)
     rows = select(TurnRow.episode_id, TurnRow.turn_id, TurnRow.body).where(among(col(TurnRow.episode_id), episode_ids))
     for episode_id, turn_id, body in session.exec(rows).all():
-        turn = at_hand.turns.get(turn_id)
-        turns[episode_id].append((turn.turn if turn else Turn.decode(body), body))
+        turns[episode_id].append((at_hand.turns.get(turn_id) or Turn.decode(body), body))
     # Without the disposition as a condition: a server that has not counted its rows yet would look them all up by it.
     of_episode = among(col(OutcomeRow.episode_id), episode_ids)
     told = select(OutcomeRow.episode_id, OutcomeRow.event_id, OutcomeRow.disposition, OutcomeRow.body).where(of_episode)
     for episode_id, event_id, disposition, body in session.exec(told).all():
         if disposition == Disposition.JOINED:
-            outcome = at_hand.outcomes.get(event_id)
-            outcomes[episode_id].append((outcome.outcome if outcome else Outcome.decode(body), body))
+            outcomes[episode_id].append((at_hand.outcomes.get(event_id) or Outcome.decode(body), body))
     for episode_id, some in turns.items():
         yield episode_id, order(some, outcomes[episode_id])
 

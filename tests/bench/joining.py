@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ from infra.eventlog.port import Entry
 from infra.policies import load_policy, shipped_policies
 from infra.stream import Stream
 from ingest.join.joiner import BATCH, GROUP, Joiner
+from ingest.join.loop import seldom_look_for_cycles
 from tests.conftest import EPOCH, make_outcome, make_turn
 
 KINDS = ("shown", "accepted", "persisted", "closed")
@@ -96,8 +98,9 @@ def _race(place: Place, count: int, runners: Sequence[tuple[Callable[..., None],
     return float((count - before) / (max(end for end, _ in ended) - start))
 
 
-def bare_per_s(place: Place, database: str, count: int) -> float:
-    return _race(place, count, [(_bare, (database,))])
+def bare_per_s(place: Place, database: str, count: int, crc32c: bool) -> float:
+    """`crc32c`: with the checksum in C, which kafka-python uses where it is installed and does not install by itself."""
+    return _race(place, count, [(_bare if crc32c else _bare_alone, (database,))])
 
 
 def fill_bare(place: Place, told: Sequence[tuple[str, Record]]) -> None:
@@ -113,6 +116,11 @@ def fill_bare(place: Place, told: Sequence[tuple[str, Record]]) -> None:
         producer.send(BARE, record.encode(), str(record.episode_id).encode())
     producer.flush()
     producer.close()
+
+
+def _bare_alone(*given: Any) -> None:
+    sys.modules["crc32c"] = None  # type: ignore[assignment]
+    _bare(*given)
 
 
 def _bare(
@@ -162,6 +170,7 @@ def _join(
     engine = open_db(database)
     joiner = Joiner({"tab": load_policy(shipped_policies("demo") / "tab.yaml")}, system_clock)
     stream = Stream(engine, log, GROUP, (TURNS, OUTCOMES, REFUSALS), joiner.apply)
+    seldom_look_for_cycles()
     settled = False
     while seated.value < members:  # a member that stops polling too early keeps the others waiting
         with suppress(Retry):
