@@ -46,7 +46,7 @@ class Record(BaseModel):
         try:
             return cls.model_validate_json(value)
         except ValidationError as error:
-            raise Poison(f"not_a_{cls.__name__.lower()}", first_fault(error)) from error
+            raise Poison(f"malformed_{cls.__name__.lower()}", first_fault(error)) from error
 
 
 def first_fault(error: ValidationError) -> str:

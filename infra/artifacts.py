@@ -15,6 +15,7 @@ from pathlib import Path
 
 from contracts.checkpoint import SealedFile
 from contracts.errors import SlipstreamError, StartError
+from infra.disk import sync
 
 _CHUNK = 1 << 20
 _TEMPORARY = ".tmp-"
@@ -41,11 +42,11 @@ def seal(root: Path, name: str, write: Callable[[Path], None]) -> tuple[Path, tu
         write(temporary)
         files = []
         for file in sorted(temporary.iterdir()):
-            _fsync(file)
+            sync(file)
             files.append(SealedFile(name=file.name, sha256=digest(file), size=file.stat().st_size))
-        _fsync(temporary)
+        sync(temporary)
         temporary.rename(target)
-        _fsync(root)
+        sync(root)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise StartError(f"cannot write {target}: {error.strerror or error}") from error
@@ -70,11 +71,3 @@ def sweep(root: Path) -> int:
     for folder in leftovers:
         shutil.rmtree(folder, ignore_errors=True)
     return len(leftovers)
-
-
-def _fsync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -27,6 +27,7 @@ from typing import Any
 
 from contracts.errors import StartError
 from contracts.ids import subject_hash
+from infra.disk import sync
 
 KEYS = "SLIPSTREAM_SUBJECT_KEY"
 REGISTER = "SLIPSTREAM_REGISTER_KEY"
@@ -154,11 +155,7 @@ def _write(home: Path, content: dict[str, Any]) -> None:
     """Whole or not at all: a key that is lost cannot be made again."""
     try:
         os.replace(_draft(home, content), _file(home))
-        handle = os.open(home, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync(home)
     except OSError as error:
         raise StartError(f"cannot write {_file(home)}: {error.strerror}") from error
 

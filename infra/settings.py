@@ -51,6 +51,11 @@ class Settings(BaseSettings):
         return self.artifacts or self.home / "artifacts"
 
     @property
+    def spool(self) -> Path:
+        """What waits here while the log is away."""
+        return self.home / "spool"
+
+    @property
     def gateway_port(self) -> int:
         return self.port_base
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from contracts.errors import Poison
+from infra.disk import sync
 from infra.eventlog.port import Entry
 
 logger = logging.getLogger(__name__)
@@ -43,6 +44,8 @@ LAST_WAIT_S = 0.5
 
 ROUNDS = 20
 """So many files that were begun during a drain are part of it."""
+
+_REFUSED = ".refused"
 
 Append = Callable[[Sequence[Entry]], None]
 
@@ -73,7 +76,6 @@ class Spool:
         self._begun = 0
         self._stamp_ns = 0
         self._bytes = 0
-        self._put_aside = 0
         self._lock = threading.Lock()
         self._draining = threading.Lock()
         self._last_tried = threading.Condition(self._lock)
@@ -90,11 +92,6 @@ class Spool:
     @property
     def held_bytes(self) -> int:
         return self._bytes
-
-    @property
-    def put_aside(self) -> int:
-        """How many entries went to `<topic>.refused` since this process began."""
-        return self._put_aside
 
     def must_queue(self) -> bool:
         """`holds`, for a writer that will append to the log itself if it may: the last entries are waited for, a moment."""
@@ -154,7 +151,7 @@ class Spool:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX)
             path = draft.rename(self._folder / f"{name}.{self._topic}")
-            _sync_folder(self._folder)
+            sync(self._folder)
         except OSError:
             stream.close()
             raise
@@ -254,10 +251,9 @@ class Spool:
 
     def _refuse(self, file: _File, line: bytes, why: str) -> None:
         """Beside the spool, where a person may look at it."""
-        with (grave := self._folder / f"{self._topic}.refused").open("ab", buffering=0) as stream:
+        with (grave := self._folder / f"{self._topic}{_REFUSED}").open("ab", buffering=0) as stream:
             stream.write(line)
             os.fsync(stream.fileno())
-        self._put_aside += 1
         logger.error("an entry of %s that was spooled in %s is put aside in %s: %s", self._topic, file.path.name, grave, why)
 
     def _remove(self, file: _File) -> None:
@@ -267,6 +263,11 @@ class Spool:
             file.path.unlink(missing_ok=True)
             file.stream.close()
             self._files.popleft()
+
+
+def put_aside(folder: Path) -> dict[str, int]:
+    """How many entries of each topic lie in its `.refused`."""
+    return {file.stem: file.read_bytes().count(b"\n") for file in sorted(folder.glob(f"*{_REFUSED}"))}
 
 
 def _entry(line: bytes) -> Entry | None:
@@ -290,11 +291,3 @@ def _write(file: _File, lines: bytes) -> None:
     except OSError:
         os.ftruncate(file.stream.fileno(), file.size)
         raise
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

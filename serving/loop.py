@@ -52,7 +52,7 @@ def answer(settings: Settings, stop: threading.Event) -> None:
                 database, log = open_db(settings.database), open_log(settings)
                 replica = Replica(database, config.replica or _name(settings), system_clock)
                 boot, counts, people = replica.boot(), Counts(), People(settings.home, database)
-                capture = Capture(log, Spool(settings.home / "spool", f"boot-{boot}", TURNS.name), boot, counts, config.gather_ms)
+                capture = Capture(log, Spool(settings.spool, f"boot-{boot}", TURNS.name), boot, counts, config.gather_ms)
     except Retry:
         if stop.is_set():
             return

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from infra.cli.view import address_lines, status_table, summary
 from infra.settings import Settings
+from infra.spool import put_aside
 from infra.supervisor.lock import holder
 from infra.supervisor.orphans import find_orphans
 from infra.supervisor.state import Deployment, read_state
@@ -23,12 +24,18 @@ SILENT_S = 10.0
 
 def status(settings: Settings, as_json: bool) -> int:
     home = running_home(settings.home)
+    aside = put_aside(settings.model_copy(update={"home": home}).spool)
     runs = holder(home) is not None
     state = read_state(home)
     if as_json:
-        print(json.dumps({"running": runs, "state": None if state is None else state.model_dump(mode="json")}, allow_nan=False))
+        told = {"running": runs, "state": None if state is None else state.model_dump(mode="json")}
+        print(json.dumps(told | {"put_aside": aside}, allow_nan=False))
     else:
-        _show(Console(), home, runs, state)
+        console = Console()
+        _show(console, home, runs, state)
+        for topic, count in aside.items():
+            words = f"{count} {topic} that the log would never take are put aside in the spool; the log of their process says why."
+            console.print(words, markup=False, style="bold red", soft_wrap=True)
     return 0 if runs and state is not None and state.ready and _silence_s(state) is None else 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,6 +10,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlmodel import Session
 
 from infra.db.tables.stream import CounterRow
+
+Tally = Counter[tuple[str, str]]
+"""Numbers by (policy, counter)."""
 
 _INSERT: dict[str, Callable[..., Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 

@@ -15,6 +15,7 @@ import uuid
 from pathlib import Path
 
 from contracts.errors import Poison, Retry
+from infra.disk import sync
 
 MARK = b"\x00slipstream-payload\x00"
 """No record begins with it: records are JSON."""
@@ -102,8 +103,4 @@ def _write(file: Path, value: bytes) -> None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-    folder = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync(file.parent)

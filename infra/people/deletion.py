@@ -23,7 +23,7 @@ from contracts.outcome import Outcome
 from contracts.record import Record
 from contracts.states import Disposition
 from contracts.turn import Turn
-from infra.db.counters import count_all
+from infra.db.counters import Tally, count_all
 from infra.db.engine import reading, writing
 from infra.db.insert import insert_new, upsert
 from infra.db.query import Engine
@@ -32,7 +32,7 @@ from infra.db.tables.rewarding import SampleRow
 from infra.eventlog.embedded_erase import erase
 from infra.eventlog.port import EventLog, Partition
 from infra.people import gate, spooled
-from infra.people.gone import SUBJECT_DELETED, Tally, counter_of, digest, remember
+from infra.people.gone import SUBJECT_DELETED, counter_of, digest, remember
 from infra.people.lineage import Touched, spread, touched_by
 from infra.people.payload_files import payloads
 from infra.people.rows import AT_ONCE, episodes_of, erase_some, hold_back
@@ -67,7 +67,7 @@ class Places:
 
 def places(settings: Settings, engine: Engine, log: EventLog | None) -> Places:
     file = Path(settings.event_log.removeprefix(_EMBEDDED)) if settings.event_log.startswith(_EMBEDDED) else None
-    return Places(engine, log, file, settings.home / "spool", settings.artifact_root / "payloads")
+    return Places(engine, log, file, settings.spool, settings.artifact_root / "payloads")
 
 
 def ask(engine: Engine, hashes: Sequence[str], now_ms: int) -> str:

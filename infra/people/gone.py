@@ -8,13 +8,13 @@ Nothing of an event but 16 bytes of a digest is left.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 from sqlalchemy import delete
 from sqlmodel import Session, col, select
 
 from contracts.states import Disposition
+from infra.db.counters import Tally
 from infra.db.insert import insert_new
 from infra.db.tables.ingest import OutcomeRow, RefusalRow
 from infra.db.tables.people import GoneEventRow
@@ -23,9 +23,6 @@ GONE = "gone."
 SUBJECT_DELETED = "subject_deleted"
 NOBODY = "-"
 """In place of a policy, for events that named none."""
-
-Tally = Counter[tuple[str, str]]
-"""Numbers by (policy, counter)."""
 
 _AT_ONCE = 500
 

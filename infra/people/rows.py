@@ -14,14 +14,14 @@ from sqlalchemy import delete
 from sqlmodel import Session, SQLModel, col, select
 
 from contracts.states import Disposition, SampleState
-from infra.db.counters import count_all
+from infra.db.counters import Tally, count_all
 from infra.db.insert import insert_new
 from infra.db.query import update
 from infra.db.tables.ingest import EpisodeRow, OutcomeRow, RefusalRow, RevisionRow, TurnRow
 from infra.db.tables.people import ErasedRow
 from infra.db.tables.rewarding import RewardPartRow, RewardRow, SampleRow
 from infra.db.tables.stream import OutboxRow
-from infra.people.gone import GONE, SUBJECT_DELETED, Tally, digest, retire_outcomes
+from infra.people.gone import GONE, SUBJECT_DELETED, digest, retire_outcomes
 
 AT_ONCE = 200
 

@@ -18,11 +18,12 @@ from contracts.outcome import Outcome, Refusal
 from contracts.states import Disposition
 from contracts.turn import Turn
 from infra.clock import to_ms
+from infra.db.counters import Tally
 from infra.db.insert import insert_new
 from infra.db.tables.ingest import OutcomeRow, TurnRow
 from infra.db.tables.people import DeletedSubjectRow, ErasedRow, GoneEventRow
 from infra.people import gate
-from infra.people.gone import SUBJECT_DELETED, Tally, counter_of, digest, remember, retire_outcomes, take_back
+from infra.people.gone import SUBJECT_DELETED, counter_of, digest, remember, retire_outcomes, take_back
 
 
 @dataclass(frozen=True)

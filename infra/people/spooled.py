@@ -89,8 +89,9 @@ def _lines(content: bytes, file: Path) -> list[bytes]:
 
 
 def _value(line: bytes) -> bytes:
-    """A spooled line has its key before a tab, one that was put aside has none; JSON begins with a brace."""
-    return line if line.startswith(b"{") else line.partition(b"\t")[2]
+    """A spooled line has its key before a tab; one that was put aside may have neither, and JSON has no tab."""
+    _, tab, value = line.partition(b"\t")
+    return value if tab else line
 
 
 def _rewrite(stream: BinaryIO, file: Path, topic: str, is_mine: IsMine) -> int:

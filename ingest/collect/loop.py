@@ -45,7 +45,7 @@ def collect(settings: Settings, stop: threading.Event) -> None:
         if stop.is_set():
             return
         raise
-    intake = Intake(log, settings.home / "spool", config)
+    intake = Intake(log, settings.spool, config)
     door = Door(lambda: open_db(settings.database), is_loopback(settings.host), config.key_seconds)
     rates = Rates(redis_url(settings))
     collector = Collector(intake, door, rates, policies, config, system_clock)

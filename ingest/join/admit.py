@@ -6,9 +6,10 @@ without events whose rows have gone already. Each is counted; nothing else is ke
 
 from __future__ import annotations
 
+from infra.db.counters import Tally
 from infra.db.query import Session
 from infra.people.screen import screen
-from ingest.join.batch import Batch, Tally
+from ingest.join.batch import Batch
 
 
 def admit(session: Session, batch: Batch, tally: Tally, now_ms: int) -> None:

@@ -15,9 +15,6 @@ from contracts.record import Moment
 from contracts.turn import Turn
 from infra.stream import Delivery
 
-Tally = Counter[tuple[str, str]]
-"""Numbers by (policy, counter)."""
-
 
 @dataclass(frozen=True, slots=True)
 class ToldTurn:

@@ -16,12 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from contracts.policy import Policy
 from infra.clock import Clock, to_ms
-from infra.db.counters import count_all
+from infra.db.counters import Tally, count_all
 from infra.db.query import Engine, Session
 from infra.eventlog.port import Partition
 from infra.stream import Delivery
 from ingest.join.admit import admit
-from ingest.join.batch import Tally, ToldTurn, sort_out
+from ingest.join.batch import ToldTurn, sort_out
 from ingest.join.keep import begin_episodes, keep_refusals, keep_turns
 from ingest.join.life import Life, begin, lock, store
 from ingest.join.publish import publish

@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterable, Mapping
 from contracts.outcome import NO_CONSENT, Refusal
 from contracts.states import Disposition
 from infra.clock import to_ms
+from infra.db.counters import Tally
 from infra.db.insert import insert_new
 from infra.db.query import Session
 from infra.db.tables.ingest import EpisodeRow, OutcomeRow, RefusalRow, TurnRow
 from infra.people.gone import NOBODY, counter_of
-from ingest.join.batch import Tally, ToldOutcome, ToldTurn
+from ingest.join.batch import ToldOutcome, ToldTurn
 from ingest.join.life import begin, row_of
 
 

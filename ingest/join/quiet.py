@@ -12,13 +12,12 @@ from collections.abc import Mapping
 from contracts.policy import Policy
 from contracts.states import OUTCOME_NEXT, Disposition, EpisodeState, move
 from contracts.topics import OUTCOMES, TURNS
-from infra.db.counters import count_all
+from infra.db.counters import Tally, count_all
 from infra.db.engine import reading, writing
 from infra.db.query import UNSEEN, Engine, among, col, select, update
 from infra.db.tables.ingest import EpisodeRow, OutcomeRow
 from infra.eventlog.port import Partition
 from infra.people.gate import come_through
-from ingest.join.batch import Tally
 from ingest.join.life import lock, store
 from ingest.join.publish import publish, quiet_ms
 from ingest.join.settle import NO_TURN, join_waiting

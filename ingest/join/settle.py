@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from contracts.outcome import Outcome
 from contracts.states import OUTCOME_NEXT, Disposition, move
 from infra.clock import from_ms, to_ms
+from infra.db.counters import Tally
 from infra.db.query import UNSEEN, Session, among, and_, col, or_, select, update
 from infra.db.tables.ingest import OutcomeRow
-from ingest.join.batch import Tally, ToldOutcome, precedence
+from ingest.join.batch import ToldOutcome, precedence
 from ingest.join.keep import keep_outcomes
 from ingest.join.life import Life
 from ingest.join.times import clamped, event_time

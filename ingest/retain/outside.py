@@ -14,13 +14,13 @@ from contracts.outcome import Outcome
 from contracts.states import Disposition
 from contracts.topics import DAY_S, OUTCOMES, TURNS, dead_letter
 from contracts.turn import Turn
-from infra.db.counters import count_all
+from infra.db.counters import Tally, count_all
 from infra.db.engine import writing
 from infra.eventlog.embedded_erase import erase
 from infra.eventlog.payloads import Payloads
 from infra.people import spooled
 from infra.people.deletion import Places
-from infra.people.gone import GONE, NOBODY, Tally, counter_of, remember
+from infra.people.gone import GONE, NOBODY, counter_of, remember
 
 logger = logging.getLogger(__name__)
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from contracts.states import Disposition, EpisodeState, SampleState
+from infra.db.counters import Tally
 from infra.db.query import Session, col, delete, exists, select, update
 from infra.db.tables.ingest import EpisodeRow, OutcomeRow, RefusalRow, RevisionRow, TurnRow
 from infra.db.tables.learner import CycleRow
 from infra.db.tables.people import ErasedRow, GoneEventRow
 from infra.db.tables.rewarding import RewardPartRow, RewardRow, SampleRow
-from infra.people.gone import GONE, Tally, retire_outcomes, retire_refusals
+from infra.people.gone import GONE, retire_outcomes, retire_refusals
 from ingest.retain.terms import Policies
 
 OVER = (EpisodeState.CLOSED, EpisodeState.CONSUMED)

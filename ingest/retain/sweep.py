@@ -15,10 +15,9 @@ from typing import Any
 
 from contracts.policy import Policy
 from infra.clock import Clock, to_ms
-from infra.db.counters import count_all
+from infra.db.counters import Tally, count_all
 from infra.db.engine import reading, writing
 from infra.people import deletion, gate
-from infra.people.gone import Tally
 from ingest.retain.outside import drop_dead_letters, drop_payloads, drop_spooled
 from ingest.retain.rows import KINDS, Kind, When, marks_go
 from ingest.retain.terms import Policies, terms

@@ -68,7 +68,7 @@ def test_what_cannot_be_read_is_buried_as_it_was_and_the_next_is_read(engine, lo
     assert len(letters) == len(BAD)
     for letter in letters:
         message = lying[letter.topic, letter.partition, letter.offset]
-        assert (letter.key, letter.value, letter.reason) == (message.key, message.value, "not_a_episodeclosed")
+        assert (letter.key, letter.value, letter.reason) == (message.key, message.value, "malformed_episodeclosed")
     assert consume() == []
 
 
@@ -78,7 +78,7 @@ def test_a_letter_is_plain_base64_on_the_wire():
     assert base64.b64decode(json.loads(value)["value"]) == bytes(range(256))
     letter = DeadLetter.decode(value)
     assert (letter.value, letter.key, letter.detail) == (bytes(range(256)), "k\\ud800\\x00", "since \\ud800")
-    with pytest.raises(Poison, match=r"not_a_deadletter: value: .*expected base64"):
+    with pytest.raises(Poison, match=r"malformed_deadletter: value: .*expected base64"):
         DeadLetter.decode(json.dumps({**json.loads(value), "value": "a b"}))
 
 

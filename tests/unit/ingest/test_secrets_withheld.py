@@ -37,7 +37,7 @@ def test_the_detail_of_a_refusal_does_not_quote_it(tmp_path: Path):
 def test_a_dead_letter_is_shown_without_it_and_kept_as_it_was(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("SLIPSTREAM_HOME", "set and put back by the test")
     value = b'{"text": "token = \\"%s\\"", "turn_id": ' % KEY.encode()
-    row = burial("joiner", Message(TURNS.name, 1, 7, "ep", value, 0), Poison("not_a_turn", f"got '{KEY}'"))
+    row = burial("joiner", Message(TURNS.name, 1, 7, "ep", value, 0), Poison("malformed_turn", f"got '{KEY}'"))
     letter = DeadLetter.decode(row.value)
     assert KEY not in letter.detail and "github-token" in letter.detail and letter.value == value
     log = open_log(Settings(home=tmp_path))

@@ -91,9 +91,18 @@ def test_where_nothing_runs_status_and_down_say_so_and_make_nothing(tmp_path):
     home = tmp_path / "home"
     status, machine, down = (_slipstream(*words, "--home", str(home)) for words in (("status",), ("status", "--json"), ("down",)))
     assert (status.returncode, status.stdout) == (1, f"Nothing runs in {home}.\n")
-    assert (machine.returncode, json.loads(machine.stdout)) == (1, {"running": False, "state": None})
+    assert (machine.returncode, json.loads(machine.stdout)) == (1, {"running": False, "state": None, "put_aside": {}})
     assert (down.returncode, down.stdout) == (0, f"Nothing ran in {home}.\n")
     assert not home.exists()
+
+
+def test_status_counts_what_the_log_would_never_take(tmp_path):
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    (spool / "outcomes.refused").write_bytes(b"one\ntwo\n")
+    said, machine = (_slipstream("status", *flag, "--home", str(tmp_path)) for flag in ((), ("--json",)))
+    assert "2 outcomes that the log would never take are put aside in the spool" in said.stdout
+    assert json.loads(machine.stdout)["put_aside"] == {"outcomes": 2}
 
 
 def test_status_and_down_see_what_runs(fleet, sleeper, is_gone):

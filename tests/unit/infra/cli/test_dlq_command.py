@@ -45,14 +45,14 @@ def test_list_show_retry(dlq):
     listed = dlq("list")
     assert listed.exit_code == 0, listed.stderr
     (row,) = [line.split() for line in listed.stdout.splitlines() if line.startswith("episodes")]
-    assert row[:5] == ["episodes", "2", "0", "not_a_episodeclosed", "2"]
+    assert row[:5] == ["episodes", "2", "0", "malformed_episodeclosed", "2"]
     topic, rest = row[-1].split("[")
     partition, offset = rest.split("]@")
     shown = dlq("show", topic, partition, offset)
     assert f"place     {row[-1]}" in shown.stdout and "ff00" in shown.stdout and "2 bytes" in shown.stdout
     assert '"episode_id": "ep-1"' in dlq("show", topic, partition, str(int(offset) - 1)).stdout
     first = dlq("retry", topic, partition, offset)
-    assert first.stdout == f"put back {row[-1]} (not_a_episodeclosed)\n1 put back.\n"
+    assert first.stdout == f"put back {row[-1]} (malformed_episodeclosed)\n1 put back.\n"
     assert dlq("retry", "--all").stdout.endswith("1 put back, 1 had been before.\n")
     assert dlq("retry", "--topic", "episodes").stdout == "0 put back, 2 had been before.\n"
 
