@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from contracts.outcome import Outcome
 from contracts.policy import Policy
@@ -17,6 +18,9 @@ from infra.policies import load_policy
 
 MUST_RUN = os.environ.get("TESTS_MUST_RUN") == "1"
 """Where the outside systems are known to be there, a test that skips has not found one: that is a failure."""
+
+settings.register_profile("patient", settings(), deadline=None)  # a busy machine may take long for one example, and is right
+settings.load_profile("patient")
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 REPOSITORY = Path(__file__).resolve().parent.parent
