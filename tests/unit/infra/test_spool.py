@@ -142,9 +142,9 @@ def test_a_steady_stream_does_not_keep_it_from_being_empty(tmp_path: Path, monke
 
     writer = threading.Thread(daemon=True, target=write)
     writer.start()
-    for _ in range(20):
+    deadline = time.monotonic() + 40
+    while writer.is_alive() and time.monotonic() < deadline:
         spool.drain(lambda entries: time.sleep(0.002) or taken.extend(entries))  # type: ignore[func-returns-value]
-    writer.join(1)
     ended = not writer.is_alive()
     over.set()
     writer.join()
