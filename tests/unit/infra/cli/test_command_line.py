@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -31,17 +32,24 @@ def _slipstream(*arguments: str, **variables: str) -> subprocess.CompletedProces
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
 
 
-def test_help_is_quick_and_names_every_command():
-    """In seconds of a core, so that a busy machine does not fail it."""
+def _core_s(run: Callable[[], object]) -> float:
+    """Of the quickest of three, in seconds of a core, so that a busy machine does not count."""
     took = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = _slipstream("--help")
+        run()
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         took.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(took)
+
+
+def test_help_is_quick_and_names_every_command():
+    """Beside what the libraries that write it take to load, so that a slow machine does not fail it."""
+    done = _slipstream("--help")
     assert done.returncode == 0
     assert all(command in done.stdout for command in ("up", "demo", "status", "doctor", "down"))
-    assert min(took) < 0.6
+    libraries = _core_s(lambda: subprocess.run([sys.executable, "-c", "import typer.rich_utils"], check=True))
+    assert _core_s(lambda: _slipstream("--help")) < 3 * libraries
 
 
 def test_the_command_imports_no_stage_and_nothing_heavy_for_help():
