@@ -125,7 +125,7 @@ class Groups:
         one, two = join(group, topic), join(group, topic)
         until(lambda read: len(one.assignment()) == len(two.assignment()) == 2, [one, two])
         one.close()
-        until(lambda read: two.assignment() == places(topic), [two], patience_s=8)
+        until(lambda read: two.assignment() == places(topic), [two])
 
     def test_others_take_over_after_a_death(self, url: str, payloads: Path, log: EventLog, topic: Topic, join: Join) -> None:
         group = new_group()

@@ -73,7 +73,7 @@ class Records:
         assert sorted(values([*first, *rest])) == list(range(50))
         started = time.monotonic()
         assert consumer.poll(0.3) == []
-        assert 0.25 < time.monotonic() - started < 3
+        assert 0.25 < time.monotonic() - started < 10
 
     def test_offset_and_one_is_where_reading_goes_on(self, log: EventLog, topic: Topic) -> None:
         for start in range(0, 60, 20):
@@ -151,8 +151,8 @@ class Records:
         timer = threading.Timer(0.3, other.append, (topic.name, numbered(1)))
         timer.start()
         started = time.monotonic()
-        assert values(consumer.poll(10)) == [0]
-        assert time.monotonic() - started < 3
+        assert values(consumer.poll(60)) == [0]
+        assert time.monotonic() - started < 30
         timer.join()
         other.close()
 

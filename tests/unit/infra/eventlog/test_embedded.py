@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from contracts.outcome import Refusal
 from contracts.topics import Topic
 from infra.eventlog.embedded import EmbeddedLog, partition_of
-from infra.eventlog.embedded_group import share
+from infra.eventlog.embedded_group import HANDOVER_S, share
 from infra.eventlog.port import Entry, Partition
 from tests.contract.eventlog_acts import numbered, places, take, until, values
 
@@ -102,7 +102,9 @@ def test_no_partition_starves_behind_a_long_one(log: EmbeddedLog) -> None:
     consumer.close()
 
 
-def test_a_silent_member_loses_its_partitions_and_starts_where_it_is_told_when_it_is_back(log: EmbeddedLog) -> None:
+def test_a_silent_member_loses_its_partitions_and_starts_where_it_is_told_when_it_is_back(tmp_path: Path) -> None:
+    log = EmbeddedLog(tmp_path / "log.db", session_timeout_s=3.0)  # long enough for who polls not to be taken for silent
+    log.ensure([TOPIC])
     log.append(TOPIC.name, numbered(40, keys=20))
     silent = log.consumer("group", [TOPIC.name])
     assert len(take(silent, 40)) == 40
@@ -116,6 +118,7 @@ def test_a_silent_member_loses_its_partitions_and_starts_where_it_is_told_when_i
     assert len(silent.assignment()) == len(active.assignment()) == 2
     for consumer in (silent, active):
         consumer.close()
+    log.close()
 
 
 def test_a_member_alone_is_not_struck_off_for_being_slow(log: EmbeddedLog) -> None:
@@ -131,10 +134,9 @@ def test_gained_partitions_wait_for_their_owner_but_not_for_long(log: EmbeddedLo
     busy = EmbeddedLog(log._path, session_timeout_s=30).consumer("group", [TOPIC.name])
     busy.poll(0)
     joining = log.consumer("group", [TOPIC.name])
-    assert joining.poll(0.3) == [] and joining.assignment() == frozenset()
     started = time.monotonic()
     until(lambda read: len(joining.assignment()) == 2, [joining])
-    assert time.monotonic() - started < 1.5
+    assert HANDOVER_S - 0.1 < time.monotonic() - started < 20
     busy.poll(0)
     assert busy.assignment().isdisjoint(joining.assignment())
     for consumer in (busy, joining):
@@ -145,13 +147,13 @@ def test_heartbeats_are_not_a_write_per_poll(log: EmbeddedLog) -> None:
     consumer = log.consumer("group", [TOPIC.name])
     consumer.poll(0)
     before = log._file.version()
-    writes, deadline = 0, time.monotonic() + 0.5
-    while time.monotonic() < deadline:
+    writes, started = 0, time.monotonic()
+    while writes == 0 or time.monotonic() - started < 0.5:
         consumer.poll(0)
         after = log._file.version()
         writes += after != before
         before = after
-    assert 1 <= writes <= 3  # a session of 0.6 s: every 0.2 s
+    assert writes <= 1 + (time.monotonic() - started) / 0.2  # a session of 0.6 s: every 0.2 s
     consumer.close()
 
 

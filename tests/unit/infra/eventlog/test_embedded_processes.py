@@ -54,7 +54,7 @@ def test_processes_that_append_at_once_lose_nothing(path: Path) -> None:
     batches = {"a": (1, 150), "b": (7, 60), "c": (100, 20)}
     processes = [appender(path, name, batch, calls) for name, (batch, calls) in batches.items()]
     for process in processes:
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=110)
         assert process.returncode == 0, errors
     assert read_all(path) == {name: [f"{name}-{n}" for n in range(batch * calls)] for name, (batch, calls) in batches.items()}
 
