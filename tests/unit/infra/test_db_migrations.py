@@ -111,7 +111,7 @@ def test_processes_that_start_at_once_agree(url):
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join(100)
     assert [process.exitcode for process in processes] == [0, 0, 0]
     assert differences(open_db(url)) == []
 

@@ -70,7 +70,7 @@ def test_a_process_that_waits_for_its_next_start_does_not_start_while_all_stops(
     fleet.here("stubborn")
     eventually(lambda: fleet.process("crasher").life is Life.BACKOFF and fleet.process("crasher").restarts >= 2)
     supervisor.terminate()
-    eventually(lambda: fleet.process("stubborn").life is Life.STOPPING)
+    eventually(lambda: fleet.process("stubborn").life is not Life.READY)
     starts = note.read_text()
     fleet.ended(supervisor)
     assert note.read_text() == starts
@@ -141,12 +141,12 @@ def test_readers_always_find_a_whole_state_file_with_the_processes_in_it(fleet, 
     ready = fleet.ready("sleeper")
     assert abs(psutil.Process(ready.pid).create_time() - ready.create_time) < 0.5
     seen = set()
-    until = time.monotonic() + 1.3
-    while time.monotonic() < until:
+    started = time.monotonic()
+    while len(seen) < 2 or time.monotonic() - started < 1.3:
+        assert time.monotonic() - started < 40, "nothing is written any more"
         state = read_state(fleet.home)
         assert state is not None and state.pid == supervisor.pid
         seen.add(state.updated)
-    assert len(seen) >= 2
     state = fleet.state()
     assert state.memory_measure == "pss"
     assert state.processes[0].memory_mb > 0.5
@@ -182,7 +182,7 @@ def test_ctrl_c_reaches_the_foreground_program_and_ends_with_130(fleet, script, 
     assert fleet.process("driver").restarts == 0
 
 
-def test_logs_are_appended_to_and_rotated_when_large(fleet, script):
+def test_logs_are_appended_to_and_rotated_when_large(fleet, script, eventually):
     talker = script("talker", 'print(\'{"message": "here I am"}\', flush=True); here(); import signal; signal.pause()')
     log = fleet.home / "logs" / "talker.log"
     for _ in range(2):
@@ -194,6 +194,7 @@ def test_logs_are_appended_to_and_rotated_when_large(fleet, script):
     log.write_bytes(b"x" * 10_000_001)
     supervisor = fleet.start(talker)
     fleet.here("talker")
+    eventually(lambda: fleet.process("talker").says == "here I am")
     supervisor.terminate()
     fleet.ended(supervisor)
     assert log.read_text().count("here I am") == 1
