@@ -30,15 +30,13 @@ def collector() -> Iterator[Collector]:
         yield collector
 
 
-def run(body: str, url: str, folder: Path, within_s: float = 20.0) -> tuple[float, str]:
+def run(body: str, url: str, folder: Path, exit_s: float = 60.0) -> tuple[float, str]:
     """A program of its own, and how long it took from its `begin` to its end."""
     prelude = "import multiprocessing, os, sys, time\nfrom slipstream_events import Client, Limits\n"
-    prelude += "client = Client(os.environ['URL'], 'tab', spool=os.environ['FOLDER'], limits=Limits(exit_s=0.5))\n"
-    body = prelude + body + "\nprint(time.time(), flush=True)\n"
+    prelude += "client = Client(os.environ['URL'], 'tab', spool=os.environ['FOLDER'], limits=Limits(exit_s=EXIT_S))\n"
+    body = prelude.replace("EXIT_S", str(exit_s)) + body + "\nprint(time.time(), flush=True)\n"
     environment = {**os.environ, "PYTHONPATH": str(SDK), "URL": url, "FOLDER": str(folder)}
-    done = subprocess.run(
-        [sys.executable, "-c", body], env=environment, capture_output=True, text=True, timeout=within_s, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", body], env=environment, capture_output=True, text=True, timeout=100, check=True)
     return time.time() - float(done.stdout.split()[-1]), done.stderr
 
 
@@ -55,7 +53,7 @@ def test_telling_costs_the_host_less_than_50_microseconds(collector, tmp_path):
         for _ in range(count):
             client.accepted("ep-1.1-0", characters=42)
         cost_us = (time.thread_time() - began) / count * 1e6
-        assert client.flush(30) and len(collector.ids) == count + 1
+        assert client.flush(60) and len(collector.ids) == count + 1
     assert cost_us < 50, f"{cost_us:.1f} µs of this thread's time per event"
 
 
@@ -93,17 +91,17 @@ def test_an_address_that_makes_no_sense_is_said_when_the_client_is_made(url):
 
 
 def test_a_collector_that_hangs_never_holds_up_the_host(collector, tmp_path):
-    collector.answers = lambda events: Answer(202, all_taken(events).body, after_s=3.0)
+    collector.answers = lambda events: Answer(202, all_taken(events).body, after_s=10.0)
     limits = Limits(batch_events=10, linger_s=0.0, queue_events=50, exit_s=0.1)
     with Client(collector.url, "tab", spool=tmp_path, limits=limits) as client:
         began = time.monotonic()
         for _ in range(500):
             client.shown("ep-1.1-0")
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 5.0
         stats = client.stats
         assert stats.queued == 50 and stats.dropped == {"queue_full": 450}
         began = time.monotonic()
-    assert time.monotonic() - began < 1.0 and spooled(tmp_path) == 50
+    assert time.monotonic() - began < 5.0 and spooled(tmp_path) == 50
 
 
 def test_a_signal_handler_may_tell_while_the_program_tells(collector, tmp_path):
@@ -116,7 +114,7 @@ def test_a_signal_handler_may_tell_while_the_program_tells(collector, tmp_path):
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
-        assert client.flush(20)
+        assert client.flush(60)
     assert len(collector.ids) == len(set(collector.ids)) > 2000 and client.stats.queued == 0
 
 
@@ -127,7 +125,7 @@ def test_what_many_threads_tell_arrives_once(collector, tmp_path):
             teller.start()
         for teller in tellers:
             teller.join()
-        assert client.flush(20)
+        assert client.flush(60)
         assert client.stats.told == client.stats.taken == len(set(collector.ids)) == len(collector.ids) == 1600
 
 
@@ -140,8 +138,8 @@ def test_the_end_of_the_program_is_not_held_up_by_a_collector_that_hangs(collect
     collector.answers = lambda events: Answer(202, all_taken(events).body, after_s=10.0)
     others = "others = [Client(os.environ['URL'], 'tab', spool=os.environ['FOLDER']) for _ in range(5)]\n"
     body = others + "for one in [client, *others]:\n    for _ in range(50): one.shown('ep-1.1-0')"
-    took_s, errors = run(body, collector.url, tmp_path)
-    assert took_s < 4.0 and spooled(tmp_path) == 300 and errors == ""
+    took_s, errors = run(body, collector.url, tmp_path, exit_s=0.5)
+    assert took_s < 8.0 and spooled(tmp_path) == 300 and errors == ""
 
 
 def test_an_unhandled_exception_of_the_host_loses_nothing(collector, tmp_path):
@@ -172,8 +170,8 @@ def test_a_worker_of_multiprocessing_sends_what_is_left_when_it_ends(collector, 
     script.write_text(
         f"""
 import multiprocessing, os
-from slipstream_events import Client
-client = Client({collector.url!r}, "tab", spool={str(tmp_path / "spool")!r})
+from slipstream_events import Client, Limits
+client = Client({collector.url!r}, "tab", spool={str(tmp_path / "spool")!r}, limits=Limits(exit_s=60.0))
 def work():
     for _ in range(30): client.shown("ep-child.1-0")
 if __name__ == "__main__":
@@ -183,7 +181,7 @@ if __name__ == "__main__":
     worker.join()
 """
     )
-    subprocess.run([sys.executable, script], env={**os.environ, "PYTHONPATH": str(SDK)}, timeout=30, check=True)
+    subprocess.run([sys.executable, script], env={**os.environ, "PYTHONPATH": str(SDK)}, timeout=100, check=True)
     assert len(collector.ids) == len(set(collector.ids)) == 31
 
 
@@ -192,7 +190,7 @@ def test_the_package_is_light_and_knows_nothing_of_the_service():
     assert {name.split(">")[0] for name in project["dependencies"]} == {"httpx", "platformdirs"}
     heavy = ["torch", "pydantic", "fastapi", "sqlalchemy", "contracts", "infra", "ingest"]
     body = f"import sys, slipstream_events\nsys.exit(bool(set({heavy!r}) & set(sys.modules)))"
-    subprocess.run([sys.executable, "-c", body], cwd=SDK, timeout=30, check=True)
+    subprocess.run([sys.executable, "-c", body], cwd=SDK, timeout=100, check=True)
 
 
 def test_the_wheel_holds_the_sdk_and_that_of_the_service_does_not(tmp_path):
