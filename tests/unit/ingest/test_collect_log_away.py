@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from infra.eventlog.embedded import EmbeddedLog
 from infra.eventlog.port import Entry
 from tests.collector import BATCH, cloud_event, collecting, outcomes, refusals, send
 from tests.conftest import REPOSITORY
+from tests.integration.ports import free_port
 
 
 @pytest.fixture
@@ -122,9 +122,7 @@ def test_what_the_log_will_never_take_becomes_a_refusal_of_that_event_alone(log:
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    return free_port()
 
 
 @pytest.fixture
@@ -179,5 +177,5 @@ def test_killed_with_a_full_spool_it_starts_without_the_log_and_hands_over_every
         time.sleep(0.1)
     assert post(numbered(7, 1)) == 202
     second.terminate()
-    assert second.wait(30) == 0
+    assert second.wait(60) == 0
     assert ids(log) == [f"e{number}" for number in range(8)]
