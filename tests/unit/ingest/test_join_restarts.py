@@ -67,8 +67,9 @@ class FrailLog:
 class Member:
     """One joiner's process: its own log, its own stream, nothing else in memory."""
 
-    def __init__(self, engine: Engine, file: Path, policies: Any, hands: Hands) -> None:
+    def __init__(self, engine: Engine, file: Path, policies: Any, hands: Hands, missed_after_s: float = 0.3) -> None:
         self._made = (engine, file, policies, hands)
+        self._missed_after_s = missed_after_s
         self.dies: list[str] = []
         self.start()
 
@@ -77,7 +78,7 @@ class Member:
         self._engine, self._hands = engine, hands
         self._joiner = Joiner(policies, hands)
         self.dies.clear()
-        self._log = EmbeddedLog(file, session_timeout_s=0.3, clock=hands)
+        self._log = EmbeddedLog(file, session_timeout_s=self._missed_after_s, clock=hands)
         self._stream = Stream(engine, FrailLog(self._log, self.dies), GROUP, TOPICS, self._apply)  # type: ignore[arg-type]
 
     def _apply(self, session: Session, deliveries: Sequence[Delivery]) -> None:
@@ -208,7 +209,7 @@ def test_each_joiner_closes_only_what_it_reads_itself(tmp_path, folder, tab_poli
     log.ensure([*TOPICS, EPISODES])
     names = [f"ep-{n}" for n in range(20)]
     put(log, *(make_turn(name) for name in names))
-    members = [Member(engine, file, {"tab": tab_policy}, hands) for _ in range(2)]
+    members = [Member(engine, file, {"tab": tab_policy}, hands, missed_after_s=30) for _ in range(2)]
     drain(members)
     held = [{place.number for place in member.watermarks() if place.topic == TURNS.name} for member in members]
     assert held[0] and held[1] and not held[0] & held[1]
