@@ -44,7 +44,7 @@ class Service:
 
     def replay(self, source: str, file: Path, policy: str, *more: str, stop: threading.Event | None = None) -> tuple[int, str]:
         """The exit code and what was written."""
-        arguments = (source, str(file), "--policy", policy, "--speed", "0", "--wait", "40", *more)
+        arguments = (source, str(file), "--policy", policy, "--speed", "0", "--wait", "90", *more)
         written = io.StringIO()
         code = replay(arguments, self.settings, stop or threading.Event(), Console(file=written, width=120))
         return code, written.getvalue()
@@ -86,7 +86,7 @@ def service(home: Path, policies: tuple[str, ...]) -> Iterator[Service]:
             for process in running:
                 process.terminate()
             for process in running:
-                process.wait(20)
+                process.wait(60)
 
 
 def _free() -> int:
@@ -96,7 +96,7 @@ def _free() -> int:
 
 
 def _wait_until_it_answers(port: int, log: Path) -> None:
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
         with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1):
             return

@@ -142,7 +142,7 @@ def test_twice_is_once(running: Service) -> None:
     told = sum((kinds(episode) for episode in episodes), Counter())
     assert sum(len(episode.turns) for episode in episodes) == 11
     assert told == Counter(copied=7, follow_up=3, closed=8)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while (repeated := repeats(running, "chats")) < sum(told.values()) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert repeated == sum(told.values())

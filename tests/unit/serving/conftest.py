@@ -157,7 +157,7 @@ class Deployment:
         self.database = open_db(self.settings.database)
         self.log = open_log(self.settings)
         self.url = f"http://127.0.0.1:{port}"
-        self.http = httpx.Client(base_url=self.url, verify=False)
+        self.http = httpx.Client(base_url=self.url, verify=False, timeout=60)
         self.stop = threading.Event()
         self._thread = threading.Thread(target=answer, args=(self.settings, self.stop), daemon=True)
         self._numbers: dict[str, int] = {}
@@ -242,7 +242,7 @@ class Deployment:
         wanted = {champion, *([candidate] if candidate else [])}
         return one.get("version") == champion and one.get("candidate") == candidate and wanted <= set(one["versions"])
 
-    def until(self, done: Callable[[], object], patience_s: float = 20.0) -> None:
+    def until(self, done: Callable[[], object], patience_s: float = 60.0) -> None:
         deadline = time.monotonic() + patience_s
         while not done():
             assert time.monotonic() < deadline, "it did not happen in time"
@@ -260,7 +260,7 @@ class Deployment:
         consumer = self.log.consumer(f"reader-{time.monotonic_ns()}", [TURNS.name])
         found: list[Turn] = []
         try:
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while len(found) < total and time.monotonic() < deadline:
                 found += [Turn.decode(message.value) for message in consumer.poll(0.1)]
         finally:

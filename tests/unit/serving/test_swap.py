@@ -243,10 +243,10 @@ def test_a_version_is_loaded_once_however_often_it_is_wanted(
     try:
         first, second = served.swap.want("v1"), served.swap.want("v1")
         assert first is second
-        first.result(20)
+        first.result(60)
         assert served.engine.versions() == set(served.swap.ready) == {"v1"}
         with pytest.raises(UnknownVersion):
-            served.swap.want("v9").result(20)
+            served.swap.want("v9").result(60)
         assert one.replica("v9") is None, "what does not exist has no state"
     finally:
         served.swap.close()

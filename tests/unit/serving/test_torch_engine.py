@@ -20,7 +20,7 @@ from serving.engines import ENGINES
 from serving.engines.port import Answer, BadPrompt, BrokenModel, Busy, Engine, Message, NotLoaded, Request
 from tests.unit.serving.conftest import GROUPS, HEADS, HIDDEN, Make, change_tensor, policy
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 @pytest.fixture
