@@ -6,7 +6,6 @@ Enters: a folder. Leaves: its address, and what its log holds. What can go wrong
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from contracts.outcome import Outcome, Refusal
 from contracts.topics import OUTCOMES, REFUSALS, Topic
 from infra.eventlog.open import open_log
 from infra.settings import Settings
+from tests.integration.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_S = 60.0
@@ -25,7 +25,7 @@ READY_S = 60.0
 
 class LiveCollector:
     def __init__(self, home: Path) -> None:
-        self._port_base = _free_port() - 1
+        self._port_base = free_port() - 1
         self._settings = Settings(home=home, policies=ROOT / "policies" / "demo", port_base=self._port_base)
         self._environment = os.environ | {
             "SLIPSTREAM_HOME": str(home),
@@ -64,9 +64,12 @@ class LiveCollector:
     def stop(self) -> None:
         """Drained and closed: what it answered for is in the log."""
         if self._process is not None:
-            time.sleep(1.5)  # what a killed one spooled is drained twice a second
+            deadline = time.monotonic() + READY_S
+            while any(self._settings.spool.glob("*")):  # what a killed one spooled is handed over by itself
+                assert time.monotonic() < deadline, "the spool was not drained"
+                time.sleep(0.1)
             self._process.terminate()
-            self._process.wait(30)
+            self._process.wait(60)
 
     def outcomes(self) -> list[Outcome]:
         """As they lie in the log, repeats included."""
@@ -78,19 +81,7 @@ class LiveCollector:
     def _read(self, topic: Topic) -> list[bytes]:
         log = open_log(self._settings)
         log.ensure([topic])
-        consumer = log.consumer("test", [topic.name])
         try:
-            found: list[bytes] = []
-            while messages := consumer.poll(2.0):
-                found += [message.value for message in messages]
-            return found
+            return [message.value for message in log.scan(topic.name)]
         finally:
-            consumer.close()
             log.close()
-
-
-def _free_port() -> int:
-    """Of a collector; its base is the one before."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return min(int(probe.getsockname()[1]), 64_000)

@@ -51,7 +51,7 @@ def test_a_refusal_is_heard_and_what_nobody_agreed_to_is_only_counted(collector,
         good = client.thumbs("ep-1.1-0", up=True)
         client.edited("ep-1.1-0", surviving=7.0)
         client.follow_up("ep-1.1-0", text="my secret", consent=False)
-        assert client.flush(20)
+        assert client.flush(60)
         stats = client.stats
     collector.stop()
     assert (stats.taken, stats.refused, stats.withheld) == (1, 1, 1)

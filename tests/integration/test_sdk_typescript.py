@@ -97,7 +97,7 @@ def test_each_event_of_each_kind_arrives_once(built: Path, collector: LiveCollec
                 collector.kill()
             if killed and len(told) == 2 * COUNT // 3:
                 collector.start()
-        assert program.wait(30) == 0
+        assert program.wait(60) == 0
     finally:
         program.kill()
     collector.stop()
