@@ -85,8 +85,9 @@ class Postgres:
     def kill(self) -> None:
         """A crash of the whole server: SIGKILL to the postmaster and all that it forked."""
         if self._process is not None:
-            family = [*psutil.Process(self._process.pid).children(recursive=True), psutil.Process(self._process.pid)]
-            for process in family:
+            postmaster = psutil.Process(self._process.pid)
+            postmaster.suspend()  # or it forks one more, who holds on to the memory that the next server wants
+            for process in [*postmaster.children(recursive=True), postmaster]:
                 try:
                     process.kill()
                 except psutil.NoSuchProcess:

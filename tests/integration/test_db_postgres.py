@@ -134,7 +134,7 @@ def test_a_deadlock_is_a_retry_for_one_and_nothing_for_the_other(engine: Engine)
         try:
             with writing(engine) as session:
                 count(session, "tab", first)
-                meet.wait(10)
+                meet.wait(60)
                 count(session, "tab", second)
         except Retry as retry:
             retried.append(str(retry))
