@@ -27,7 +27,15 @@ from tests.integration.postgres import Postgres, find_binaries
 from tests.integration.tansu import Tansu, is_installed
 
 START_S = 180.0
-ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Outside systems take long to start, and some tests kill them and start them again."""
+    for item in items:
+        if HERE in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(400))
 
 
 class Kafka:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.integration.ports import free_port
 
-START_S = 20.0
+START_S = 60.0
 
 
 class Tansu:

@@ -30,7 +30,7 @@ from tests.integration.tansu import Tansu
 
 pytestmark = pytest.mark.integration
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def test_partitions_that_stay_go_on_while_the_group_waits_for_a_slow_member(log)
         while not one.poll(0.05):
             assert time.monotonic() - began < 20, "its partitions stood still"
         gaps.append(time.monotonic() - sent)
-    assert max(gaps) < 1.0 and asked == []
+    assert max(gaps) < 5.0 and asked == []
     until(lambda read: len(one.assignment()) + len(slow.assignment()) + len(third.assignment()) == 8, [one, slow])
     until(lambda read: len(third.assignment()) == 2, [one, slow])
     assert one.assignment() <= stays and asked == []
