@@ -28,7 +28,7 @@ PROCESSES = {"collector": ("ingest", "collect"), "joiner-1": ("ingest", "join"),
 BATCH = 100
 RESPAWN_S = 0.5
 SENDERS = 4
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 
 class Intake:

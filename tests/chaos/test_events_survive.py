@@ -37,10 +37,10 @@ from tests.integration.postgres import Postgres
 ROUNDS = int(os.environ.get("ROUNDS") or 2)
 EVENTS = int(os.environ.get("EVENTS") or 20_000)
 POLICY = "tab"
-DRAIN_S = 240.0
+DRAIN_S = 600.0
 TURNS_AT_ONCE = 200
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300 + ROUNDS * 300)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600 + ROUNDS * 900)]
 
 
 @pytest.fixture
