@@ -22,6 +22,7 @@ from infra.eventlog.open import open_log
 from infra.eventlog.port import Entry, Partition
 from infra.settings import Settings
 from infra.supervisor.state import read_state, write_state
+from tests.integration.ports import free_port
 
 STAGES = ("ingest", "rewarding", "learner", "registry", "serving", "harness")
 
@@ -160,11 +161,11 @@ def test_up_on_a_home_that_is_taken_says_by_whom(fleet, sleeper):
     assert f"runs already in {fleet.home} (process {supervisor.pid}); stop it with `slipstream down" in done.stderr
 
 
-def test_doctor_tells_problem_and_mend_and_counts_them(tmp_path, free_port):
+def test_doctor_tells_problem_and_mend_and_counts_them(tmp_path):
     folder = tmp_path / "policies"
     folder.mkdir()
     (folder / "tab.yaml").write_text("name: [")
-    port_base = min(free_port, 60_000)
+    port_base = free_port(in_a_row=4)
     words = ("doctor", "--home", str(tmp_path / "home"), "--port-base", str(port_base))
     done = _slipstream(*words, SLIPSTREAM_POLICIES=str(folder))
     assert done.returncode == 1
