@@ -129,6 +129,7 @@ def structural(error: ValidationError) -> list[str]:
     ]
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(("version", "name"), RELEASED, ids=lambda word: word)
 @settings(max_examples=25, deadline=None, phases=(Phase.explicit, Phase.generate), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
