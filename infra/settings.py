@@ -5,14 +5,17 @@ Enters: `SLIPSTREAM_*` environment variables. Leaves: checked addresses. A varia
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from contracts.errors import StartError
 from contracts.record import first_fault
+
+Config = TypeVar("Config", bound=BaseSettings)
 
 
 class Settings(BaseSettings):
@@ -76,12 +79,31 @@ class Settings(BaseSettings):
         return self.redis_url is None
 
 
+def load(kind: type[Config]) -> Config:
+    """A stage's own settings. A variable that begins like them and is none of them is a slip, and told."""
+    prefix = str(kind.model_config["env_prefix"])
+    names = {f"{prefix}{name}".upper() for name in kind.model_fields}
+    for variable in sorted(os.environ):
+        if variable.upper().startswith(prefix) and variable.upper() not in names:
+            raise StartError(f"{variable} is not known; there are: {', '.join(sorted(names))}")
+    return _read(kind)
+
+
 def load_settings() -> Settings:
-    try:
-        found = Settings()
-    except ValidationError as error:
-        raise StartError(f"a SLIPSTREAM_ variable is wrong: {first_fault(error)}") from error
+    found = _read(Settings)
     try:
         return found.model_copy(update={"home": found.home.expanduser().resolve()})
     except (RuntimeError, OSError) as error:
         raise StartError(f"SLIPSTREAM_HOME {found.home} names no folder: {error}") from error
+
+
+def _read(kind: type[Config]) -> Config:
+    """The value is left out of what is told: it may be a secret."""
+    prefix = str(kind.model_config["env_prefix"])
+    try:
+        return kind()
+    except ValidationError as error:
+        name, _, what = first_fault(error).partition(": ")
+        if name in kind.model_fields:
+            raise StartError(f"{prefix}{name.upper()}: {what}") from None
+        raise StartError(f"a {prefix} variable is wrong: {what.removeprefix('Value error, ')}") from None

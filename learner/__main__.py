@@ -17,8 +17,8 @@ from contracts.errors import Retry, StartError, UnknownName
 from contracts.policy import Policy
 from infra.policies import load_policies
 from infra.process import run_process
-from infra.settings import Settings
-from learner.config import LearnerConfig, load_config
+from infra.settings import Settings, load
+from learner.config import LearnerConfig
 
 if TYPE_CHECKING:
     from learner.loop import Learner
@@ -27,7 +27,7 @@ _USAGE = "expected: python -m learner worker | beat | bootstrap | import POLICY 
 
 
 def main(settings: Settings, stop: threading.Event) -> None:
-    config = load_config()
+    config = load(LearnerConfig)
     policies = load_policies(settings)
     match sys.argv[1:]:
         case ["worker"]:

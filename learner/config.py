@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
-
-from contracts.errors import StartError
-from contracts.record import first_fault
 
 
 def _spare_cores() -> int:
@@ -34,10 +31,3 @@ class LearnerConfig(BaseSettings):
     min_ess: Annotated[float, Field(ge=0, le=1, description="effective share of a minibatch; below it no step")] = 0.1
     float32_megabytes: Annotated[float, Field(ge=0, description="larger checkpoints keep the base's precision")] = 100.0
     keep_optimizers: Annotated[int, Field(ge=1, le=100, description="newest optimiser states that are kept")] = 3
-
-
-def load_config() -> LearnerConfig:
-    try:
-        return LearnerConfig()
-    except ValidationError as error:
-        raise StartError(f"a SLIPSTREAM_LEARNER_ variable is wrong: {first_fault(error)}") from error

@@ -26,7 +26,7 @@ from infra.eventlog.open import open_log
 from infra.eventlog.port import EventLog
 from infra.http import bind, serve
 from infra.policies import load_policies
-from infra.settings import Settings
+from infra.settings import Settings, load
 from infra.stream import Delivery, Stream, patiently
 from infra.tracking import Tracking
 from registry import mirror
@@ -42,7 +42,7 @@ _PATIENCE_S = 5.0
 
 
 def keep(settings: Settings, stop: threading.Event) -> None:
-    config = RegistryConfig()
+    config = load(RegistryConfig)
     policies = load_policies(settings)
     engine, log = open_db(settings.database), open_log(settings)
     holder = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"

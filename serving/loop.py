@@ -25,7 +25,7 @@ from infra.db.tables.registry import RolloutRow
 from infra.eventlog.open import open_log
 from infra.http import bind, serve
 from infra.policies import load_policies
-from infra.settings import Settings
+from infra.settings import Settings, load
 from infra.spool import Spool
 from infra.stream import patiently
 from serving.answer import Desk, Served
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 def answer(settings: Settings, stop: threading.Event) -> None:
-    config = ServingConfig()
+    config = load(ServingConfig)
     policies = load_policies(settings)
     listener = bind(settings.host, settings.gateway_port, "the gateway")
     try:

@@ -1,7 +1,7 @@
 """How a Kafka lets this process in: `SLIPSTREAM_KAFKA_*`, passed on to kafka-python.
 
 Enters: environment variables. Leaves: the client's settings and the codec of what is appended. What can go wrong: a combination
-that cannot work raises `StartError` with one sentence; passwords are in no sentence, no repr and no log.
+that cannot work is refused with one sentence; passwords are in no sentence, no repr and no log.
 """
 
 from __future__ import annotations
@@ -11,17 +11,12 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from kafka import codec
-from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
-
-from contracts.errors import StartError
-from contracts.record import first_fault
-
-PREFIX = "SLIPSTREAM_KAFKA_"
 
 
 class KafkaAccess(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore", hide_input_in_errors=True)
+    model_config = SettingsConfigDict(env_prefix="SLIPSTREAM_KAFKA_", frozen=True, extra="ignore", hide_input_in_errors=True)
 
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"] | None = None
@@ -84,15 +79,3 @@ class KafkaAccess(BaseSettings):
             package = {"zstd": "zstandard"}.get(self.codec, self.codec)
             return f"compression {self.codec} needs the package {package}: install it, or set gzip"
         return None
-
-
-def load_access() -> KafkaAccess:
-    names = {f"{PREFIX}{name}".upper() for name in KafkaAccess.model_fields}
-    for variable in sorted(os.environ):
-        if variable.upper().startswith(PREFIX) and variable.upper() not in names:
-            raise StartError(f"{variable} is not known; there are: {', '.join(sorted(names))}")
-    try:
-        return KafkaAccess()
-    except ValidationError as error:
-        fault = first_fault(error).removeprefix("the whole record: ").removeprefix("Value error, ")
-        raise StartError(f"a {PREFIX} variable is wrong: {fault}") from None

@@ -14,7 +14,7 @@ from contracts.errors import StartError
 from infra.eventlog.payload_log import PayloadLog
 from infra.eventlog.payloads import Payloads
 from infra.eventlog.port import EventLog
-from infra.settings import Settings
+from infra.settings import Settings, load
 
 if TYPE_CHECKING:
     from infra.eventlog.access import KafkaAccess
@@ -42,10 +42,10 @@ def _open(url: str, access: KafkaAccess | None) -> EventLog:
     if found and scheme == "kafka":
         brokers = rest.rstrip("/").split(",")
         if all(_is_address(broker) for broker in brokers):
-            from infra.eventlog.access import load_access
+            from infra.eventlog.access import KafkaAccess
             from infra.eventlog.broker import BrokerLog
 
-            return BrokerLog(",".join(brokers), access or load_access())
+            return BrokerLog(",".join(brokers), access or load(KafkaAccess))
     raise StartError(f"The event log's address {url!r} is not understood: {EXPECTED}.")
 
 

@@ -20,7 +20,7 @@ from infra.eventlog.open import open_log
 from infra.http import bind, serve
 from infra.policies import load_policies
 from infra.rates import Rates
-from infra.settings import Settings
+from infra.settings import Settings, load
 from infra.stream import patiently
 from ingest.collect.app import make_app
 from ingest.collect.intake import Intake
@@ -34,7 +34,7 @@ TOLD_EVERY_S = 60.0
 
 
 def collect(settings: Settings, stop: threading.Event) -> None:
-    config = IngestConfig()
+    config = load(IngestConfig)
     policies = frozenset(load_policies(settings))
     listener = bind(settings.host, settings.collector_port, "the collector")
     try:

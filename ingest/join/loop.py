@@ -13,18 +13,18 @@ from infra.db.engine import open_db
 from infra.eventlog.open import open_log
 from infra.eventlog.port import EventLog
 from infra.policies import load_policies
-from infra.settings import Settings
+from infra.settings import Settings, load
 from infra.stream import Stream
 from ingest.config import IngestConfig
 from ingest.join.joiner import BATCH, GROUP, Joiner
 
 
 def join(settings: Settings, stop: threading.Event) -> None:
+    config = load(IngestConfig)
     log = open_log(settings)
     log.ensure([TURNS, OUTCOMES, EPISODES])
     _check_partitions(log)
     engine = open_db(settings.database)
-    config = IngestConfig()
     joiner = Joiner(load_policies(settings), system_clock)
     trimmed = time.monotonic()
 

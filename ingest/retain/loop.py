@@ -18,7 +18,7 @@ from infra.jobs import every, make_jobs, run_worker_and_beat
 from infra.people.deletion import places
 from infra.people.trace import TOPICS
 from infra.policies import load_policies
-from infra.settings import Settings
+from infra.settings import Settings, load
 from infra.stream import patiently
 from ingest.retain.config import RetainConfig
 from ingest.retain.sweep import Retention
@@ -30,7 +30,7 @@ _SWEEP, _FINISH = "retention.sweep", "retention.finish"
 
 
 def retain(settings: Settings, stop: threading.Event) -> None:
-    config = RetainConfig()
+    config = load(RetainConfig)
     policies = load_policies(settings)
     try:
         for attempt in patiently(stop):

@@ -16,8 +16,9 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from contracts.policy import Learner
 from contracts.reward import Sample, Segment
 from harness.tiny import WEIGHTS
+from infra.settings import load
 from learner.advantages.batch_mean import BatchMean
-from learner.config import load_config
+from learner.config import LearnerConfig
 from learner.losses.reinforce_tis import ReinforceTis
 from learner.pack import Minibatch, minibatches, sequences
 from learner.update import Updater
@@ -30,7 +31,7 @@ SAMPLES, MINIBATCH, PROMPT = 768, 128, 97
 def measure(seeds: int) -> list[Row]:
     torch.set_num_threads(1)
     packed = sequences(_samples(), BatchMean(standardise=True))
-    batches = list(minibatches(packed, MINIBATCH, load_config().microbatch_tokens, seed=0))
+    batches = list(minibatches(packed, MINIBATCH, load(LearnerConfig).microbatch_tokens, seed=0))
     tokens = sum(part.ids_BT.numel() for batch in batches for part in batch.parts)
     updater = Updater(_model(), ReinforceTis(), Learner(max_kl=1e9), min_ess=0.0)
     ours = _seconds(lambda: [updater.step(batch) for batch in batches])

@@ -86,7 +86,7 @@ def test_debug_shows_the_trace_wherever_it_stands(tmp_path):
 def test_a_setting_that_makes_no_sense_is_named(tmp_path):
     done = _slipstream("up", "--home", str(tmp_path), "--port-base", "80")
     assert (done.returncode, done.stderr) == (
-        2, "slipstream: a SLIPSTREAM_ variable is wrong: port_base: Input should be greater than or equal to 1024\n"
+        2, "slipstream: SLIPSTREAM_PORT_BASE: Input should be greater than or equal to 1024\n"
     )  # fmt: skip
 
 

@@ -1,0 +1,56 @@
+"""A variable that makes no sense is named, with what was expected, before anything starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic_settings import BaseSettings
+
+from contracts.errors import StartError
+from infra.settings import load
+from ingest.config import IngestConfig
+from ingest.retain.config import RetainConfig
+from learner.config import LearnerConfig
+from registry.config import RegistryConfig
+from rewarding.config import RewardingConfig
+from serving.config import ServingConfig
+from tests.conftest import REPOSITORY
+
+STAGES = (IngestConfig, RetainConfig, LearnerConfig, RegistryConfig, RewardingConfig, ServingConfig)
+
+
+@pytest.mark.parametrize("kind", STAGES)
+def test_a_name_that_none_of_the_settings_has_is_told_with_those_there_are(kind: type[BaseSettings], monkeypatch) -> None:
+    prefix, known = (
+        kind.model_config["env_prefix"],
+        sorted(f"{kind.model_config['env_prefix']}{name}".upper() for name in kind.model_fields),
+    )
+    monkeypatch.setenv(f"{prefix}TYPO", "5")
+    with pytest.raises(StartError) as told:
+        load(kind)
+    assert str(told.value) == f"{prefix}TYPO is not known; there are: {', '.join(known)}"
+
+
+@pytest.mark.parametrize(
+    ("command", "variable"),
+    [
+        (("ingest", "collect"), "SLIPSTREAM_INGEST_SPOOL_MB"),
+        (("ingest", "join"), "SLIPSTREAM_INGEST_TICK_SECONDS"),
+        (("ingest", "retain"), "SLIPSTREAM_RETAIN_BATCH"),
+        (("learner", "beat"), "SLIPSTREAM_LEARNER_TICK_SECONDS"),
+        (("registry",), "SLIPSTREAM_REGISTRY_LEASE_SECONDS"),
+        (("rewarding",), "SLIPSTREAM_REWARDING_TICK_SECONDS"),
+        (("serving",), "SLIPSTREAM_SERVING_SQL_SECONDS"),
+    ],
+)
+def test_each_process_says_which_variable_is_wrong_and_ends_for_good(command, variable, tmp_path: Path) -> None:
+    environment = os.environ | {"SLIPSTREAM_HOME": str(tmp_path / "home"), variable: "-1"}
+    process = subprocess.run(
+        [sys.executable, "-m", *command], cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert process.returncode == 2
+    assert f": {variable}: Input should be greater than" in process.stderr and "Traceback" not in process.stderr
