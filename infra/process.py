@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import signal
 import sys
 import threading
@@ -23,10 +24,16 @@ logger = logging.getLogger(__name__)
 Main = Callable[[Settings, threading.Event], None]
 
 
+def keep_private() -> None:
+    """What this process and its children write from now on is its owner's alone: it holds what people wrote."""
+    os.umask(0o077)
+
+
 def run_process(stage: str, main: Main) -> None:
     stop = threading.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: stop.set())
+    keep_private()
     start_telemetry(stage)
     try:
         settings = load_settings()

@@ -6,6 +6,7 @@ sentence on standard error; the trace only with `--debug`.
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -35,8 +36,11 @@ PortBase = Annotated[
 
 
 @app.callback()
-def options(debug: Annotated[bool, typer.Option("--debug", help="Show the trace of an error.")] = False) -> None:
-    pass
+def options(
+    context: typer.Context, debug: Annotated[bool, typer.Option("--debug", help="Show the trace of an error.")] = False
+) -> None:
+    if context.invoked_subcommand != "schema":  # what that writes is for everybody
+        os.umask(0o077)
 
 
 @app.command()
