@@ -126,6 +126,19 @@ def test_an_orphan_is_refused_after_its_window_and_joined_if_its_turn_comes_afte
     assert fate(engine, "e1") == (Disposition.JOINED, None)
 
 
+def test_what_names_a_policy_that_has_no_file_is_refused_and_closed_all_the_same(engine, turn_of, outcome_of, hands, tab_policy):
+    known = {name: tab_policy.model_copy(update={"name": name}) for name in ("m", "B", "x")}
+    joiner, gone = Joiner(known, hands), ("a", "C", "n", "y", "Z")
+    told = [(outcome_of("accepted", f"e-{name}", policy=name), turn_of(f"ep-{name}", policy=name)) for name in gone]
+    deliver(engine, joiner, *(record for pair in told for record in pair))
+    joiner.close_quiet(engine, read_up_to(hands))
+    assert {fate(engine, f"e-{name}") for name in gone} == {(Disposition.WAITING, None)}
+    hands.forward(max(tab_policy.orphan_seconds, tab_policy.quiet_seconds) + 5)
+    assert joiner.close_quiet(engine, read_up_to(hands)) == len(gone)
+    assert {fate(engine, f"e-{name}") for name in gone} == {(Disposition.REFUSED, "no_turn")}
+    assert {newest(engine, f"ep-{name}").closed_by for name in gone} == {"quiet"}
+
+
 def test_what_is_told_in_another_policys_name_touches_nothing(engine, joiner, turn_of, outcome_of):
     deliver(engine, joiner, outcome_of("rejected", "early", policy="other"), turn_of())
     deliver(
