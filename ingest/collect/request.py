@@ -120,9 +120,7 @@ class Collector:
             raise await self._turn(413, body, "too_large", str(error)) from error
 
     def _decode(self, body: bytes, batch: bool) -> Sequence[Judged]:
-        pieces = cut(body, batch)
-        if len(pieces) > self._config.max_batch_events:
-            raise TooLarge(f"{len(pieces)} events; a batch may have {self._config.max_batch_events}")
+        pieces = cut(body, batch, self._config.max_batch_events)
         received_at = self._clock()
         return [decode(piece, received_at, self.policies, self._config.max_event_bytes) for piece in pieces]
 

@@ -104,7 +104,8 @@ def test_the_character_set_may_be_named(client: TestClient) -> None:
 
 
 def test_too_many_events_or_bytes_get_413_and_nothing_is_taken(client: TestClient, log: EmbeddedLog) -> None:
-    assert send(client, [cloud_event()] * 51).status_code == 413
+    answer = send(client, [cloud_event()] * 51)
+    assert answer.status_code == 413 and answer.json()["error"]["message"] == "more than 50 events, the most that a batch may have"
     assert send(client, b"[" + b" " * 30_000 + b"]").status_code == 413
     assert {refusal.reason for refusal in refusals(log)} == {"too_large"} and len(refusals(log)) == 2
     assert outcomes(log) == []
@@ -181,6 +182,30 @@ def test_strings_hide_what_looks_like_structure() -> None:
 
 def test_taking_apart_what_is_broken_takes_time_like_its_length() -> None:
     """A body of quotes, brackets or backslashes must not be looked at again and again."""
-    for body in (b'["' + b"\\" * 2_000_000, b'[""' * 500_000, b"[" * 2_000_000, b'["' + b'\\"' * 1_000_000, b"[," * 1_000_000):
+    for body in (b'["' + b"\\" * 2_000_000, b'[""' * 500_000, b"[" * 1_000_000, b'["' + b'\\"' * 1_000_000, b"[," * 500_000):
         with pytest.raises(NotJson):
             cut(body, batch=True)
+
+
+def test_nothing_is_looked_at_behind_the_most_events_that_a_batch_may_have() -> None:
+    """What follows them is no JSON, and nobody notices."""
+    for first in (b"1", b"NaN"):
+        for rest in (b"1", b"NaN", b'"', b"]" * 9, b""):
+            with pytest.raises(TooLarge, match="more than 3 events"):
+                cut(b"[" + first + b", 1, 1, " + rest, batch=True, most=3)
+        assert len(cut(b"[" + first + b", 1, 1]", batch=True, most=3)) == 3
+
+
+def test_a_broken_body_is_searched_for_its_events_so_far_and_no_further() -> None:
+    """A few kilobytes, compressed, that would be looked at for seconds; behind the limit nothing is noticed."""
+    for much in (b"[],", b'"",', b"[", b"{"):
+        broken = b"[NaN,[" + much * 2**20
+        with pytest.raises(TooLarge, match="too much in it"):
+            cut(broken + b'"', batch=True)
+    whole = b"[[" + b"1," * 2**20 + b"1], 2]"
+    assert [piece.fault for piece in cut(whole, batch=True)] == [None, None], "what is not broken is not searched"
+
+
+def test_a_number_with_too_many_digits_is_said_in_plain_words() -> None:
+    (piece,) = cut(b"[" + b"9" * 5000 + b"]", batch=True)
+    assert piece.fault == "a number has more than 4300 digits"
