@@ -1,7 +1,8 @@
 """One CloudEvent of a client becomes an `Outcome`, or a `Refusal` that says which attribute was wrong and what was expected.
 
 Enters: the piece of a body that holds an event and the moment it was received. Leaves: `Judged`; nothing is raised and nothing
-disappears. The client's clock is kept as it was told; the order of outcomes never trusts it beyond the moment of receipt.
+disappears. The client's clock is kept as it was told; the order of outcomes never trusts it beyond the moment of receipt. A field
+of a newer client's that this release does not know is left out, and the note says so.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from cloudevents.core.exceptions import CloudEventValidationError
+from cloudevents.core.exceptions import CloudEventValidationError, InvalidAttributeTypeError, InvalidAttributeValueError
 from cloudevents.core.v1.event import CloudEvent
 from pydantic import ValidationError
 
@@ -27,6 +28,12 @@ from ingest.collect.values import is_text, unfit
 
 PREFIX = "slipstream."
 REQUIRED = ("specversion", "id", "source", "type")
+
+_AHEAD = timedelta(minutes=1)
+"""Clocks that are ahead of ours by less are not worth a note."""
+
+_NAMED = 8
+"""So many of the fields that were left out are named."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@-]{0,127}")
 _LEAP = re.compile(r"^(.{10}.\d\d:\d\d:)60")
@@ -82,7 +89,16 @@ def _cloud_event(event: Mapping[str, Any], time: datetime) -> CloudEvent:
         return CloudEvent(attributes, event.get("data"))
     except CloudEventValidationError as error:
         name, faults = next(iter(error.errors.items()))
-        raise _Refused(400, "bad_field", f"{name}: {faults[0]}") from error
+        raise _Refused(400, "bad_field", f"{name}: {_expected(attributes.get(name), faults)}") from error
+
+
+def _expected(value: Any, faults: Sequence[Exception]) -> str:
+    """In other words than those of Python."""
+    if any(isinstance(fault, InvalidAttributeTypeError) for fault in faults):
+        return "expected a string"
+    if value == "" and isinstance(faults[0], InvalidAttributeValueError):
+        return "expected a string that is not empty"
+    return str(faults[0])
 
 
 def _outcome(event: CloudEvent, occurred_at: datetime | None, received_at: datetime, policies: Collection[str]) -> Judged:
@@ -91,25 +107,41 @@ def _outcome(event: CloudEvent, occurred_at: datetime | None, received_at: datet
         raise _Refused(422, "unknown_policy", f"policy: expected one of {', '.join(sorted(policies))}")
     if turn_id is not None and not isinstance(turn_id, str):
         raise _Refused(422, "bad_field", "turnid: expected a string")
-    event_id = event.get_id()
+    event_id, told_episode = event.get_id(), event.get_extension("episodeid")
     try:
+        episode_id = told_episode or _episode(turn_id)
+        happening, unknown = _happening(event)
         outcome = Outcome.model_validate(
             {
                 "event_id": event_id,
                 "policy": policy,
                 "turn_id": turn_id,
-                "episode_id": event.get_extension("episodeid") or _episode(turn_id),
+                "episode_id": episode_id,
                 "occurred_at": received_at if occurred_at is None else occurred_at,
                 "received_at": received_at,
-                "happening": _happening(event),
+                "happening": happening,
             },
             strict=True,
         )
     except Poison as poison:
-        raise _Refused(422, poison.reason, poison.detail.replace("turn_id", "turnid", 1)) from poison
+        detail = f"turnid: expected <episode_id>.<rest>, something before its last dot and behind it, got {turn_id!r}"
+        raise _Refused(422, poison.reason, detail) from poison
     except ValidationError as error:
-        raise _Refused(422, "bad_field", _first_fault(error)) from error
-    return Judged(event_id, outcome, note=None if occurred_at else "time: none that could be read, taken as of its arrival")
+        raise _Refused(422, "bad_field", _first_fault(error, bool(told_episode))) from error
+    return Judged(event_id, outcome, note=_note(occurred_at, received_at, unknown))
+
+
+def _note(occurred_at: datetime | None, received_at: datetime, unknown: Sequence[str]) -> str | None:
+    """What was taken otherwise than it was told."""
+    notes = []
+    if occurred_at is None:
+        notes.append("time: none that could be read, taken as of its arrival")
+    elif occurred_at - received_at > _AHEAD:
+        notes.append("time: more than a minute ahead, counts as of its arrival")
+    if unknown:
+        more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
+        notes.append(f"data: left out what this release does not know: {', '.join(unknown[:_NAMED])}{more}")
+    return readable("; ".join(notes)) if notes else None
 
 
 def _episode(turn_id: str | None) -> str:
@@ -118,21 +150,27 @@ def _episode(turn_id: str | None) -> str:
     return episode_of(turn_id)
 
 
-def _happening(event: CloudEvent) -> dict[str, Any]:
+def _happening(event: CloudEvent) -> tuple[dict[str, Any], Sequence[str]]:
+    """With the names of the fields that are not in it, because this release does not know them for its kind."""
     kind = event.get_type()
     if not kind.startswith(PREFIX):
         raise _Refused(422, "bad_field", f"type: expected {PREFIX}<kind>")
     kind = kind[len(PREFIX) :]
     data: Any = event.get_data()
     if data is None:
-        return {"kind": kind}
+        return {"kind": kind}, ()
     if not isinstance(data, dict):
         raise _Refused(422, "bad_field", f"data: expected an object, got {type(data).__name__}")
     if "kind" in data:
         raise _Refused(422, "bad_field", "data.kind: the kind is told by the type")
-    if kind not in KINDS and (fault := unfit(data)) is not None:
-        raise _Refused(422, "bad_field", f"data: {fault}")
-    return {"kind": kind, **data}
+    if kind not in KINDS:
+        if (fault := unfit(data)) is not None:
+            raise _Refused(422, "bad_field", f"data: {fault}")
+        return {"kind": kind, **data}, ()
+    known = KINDS[kind].model_fields
+    told = {name: value for name, value in data.items() if name in known}
+    unknown = [name for name in data if name not in known] if len(told) < len(data) else ()
+    return {"kind": kind, **told}, unknown
 
 
 def _moment(time: Any) -> datetime | None:
@@ -207,9 +245,11 @@ def _digest(text: str) -> str:
     return f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
-def _first_fault(error: ValidationError) -> str:
-    """In the words of the wire: `data.characters`, not `happening.accepted.characters`."""
+def _first_fault(error: ValidationError, told_episode: bool) -> str:
+    """In the words of the wire: `data.characters`, not `happening.accepted.characters`. An episode that was not told has no fault
+    that its turn does not have too."""
     faults = error.errors(include_url=False, include_input=False, include_context=False)
+    faults = [fault for fault in faults if told_episode or fault["loc"] != ("episode_id",)]
     where = [str(part) for part in faults[0]["loc"]]
     if where and where[0] == "happening":
         where = ["data", *where[2:]] if where[2:] != ["kind"] else ["type"]

@@ -18,7 +18,10 @@ _FATE: dict[str, Any] = {
     "properties": {
         "id": {"type": ["string", "null"], "description": "as it was sent; null where none could be read"},
         "status": {"enum": ["taken", "refused"]},
-        "note": {"type": "string", "description": "taken, but not quite as it was told"},
+        "note": {
+            "type": "string",
+            "description": "taken, but not quite as it was told: a time that is none or far ahead, fields that were left out",
+        },
         "code": {"enum": [400, 413, 422], "description": "malformed, too large, or wrong in a field"},
         "reason": {"type": "string", "description": "to count by"},
         "detail": {"type": "string", "description": "names the attribute and what was expected"},
@@ -68,7 +71,8 @@ EVENTS_PATH: dict[str, Any] = {
         "operationId": "tell_events",
         "requestBody": {
             "required": True,
-            "description": "Each event is judged by itself. One that does not fit is refused with 207, its neighbours are taken.",
+            "description": "Each event is judged by itself. One that does not fit is refused with 207, its neighbours are taken. "
+            "Only a field of data that this release does not know for its kind is left out instead, and a note says so.",
             "content": {ONE: {"schema": EVENT_REF}, BATCH: {"schema": {"type": "array", "items": EVENT_REF}}},
         },
         "parameters": [

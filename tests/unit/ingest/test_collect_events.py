@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from contracts.outcome import KINDS, Outcome, Refusal
 from contracts.topics import REFUSALS
 from infra.eventlog.embedded import EmbeddedLog
-from ingest.collect.decode import decode
+from ingest.collect.decode import Judged, decode
 from ingest.collect.pieces import cut
 from tests.collector import cloud_event, collecting, lines, outcomes, refusals, send
 
@@ -34,8 +34,12 @@ def client(log: EmbeddedLog, tmp_path: Path) -> Iterator[TestClient]:
         yield made
 
 
+def judged(event: Any, policies: tuple[str, ...] = ("tab",)) -> Judged:
+    return decode(cut(json.dumps(event).encode(), batch=False)[0], NOW, policies, 10_000)
+
+
 def judge(event: Any, policies: tuple[str, ...] = ("tab",)) -> Outcome | Refusal:
-    return decode(cut(json.dumps(event).encode(), batch=False)[0], NOW, policies, 10_000).record
+    return judged(event, policies).record
 
 
 def test_a_good_event_is_taken_and_lies_in_the_log(client: TestClient, log: EmbeddedLog) -> None:
@@ -70,13 +74,20 @@ def test_a_batch_names_each_event_s_fate_in_the_order_sent(client: TestClient, l
         ({"time": 1767225600}, 422, "bad_field", "time: expected a string"),
         ({"policy": "nope"}, 422, "unknown_policy", "policy: expected one of tab"),
         ({"policy": None}, 422, "unknown_policy", "policy: expected one of tab"),
-        ({"turnid": "nodot"}, 422, "bad_turn_id", "turnid: expected <episode_id>.<n>"),
+        ({"turnid": "nodot"}, 422, "bad_turn_id", "turnid: expected <episode_id>.<rest>, something before"),
+        ({"turnid": "ep-1."}, 422, "bad_turn_id", "behind it, got 'ep-1.'"),
+        ({"turnid": "nodot", "episodeid": "ep-1"}, 422, "bad_turn_id", "turnid: expected <episode_id>.<rest>"),
+        ({"turnid": "é.0"}, 422, "bad_field", "turnid: String should match"),
+        ({"turnid": "é.0", "data": {}}, 422, "bad_field", "(and 1 more)"),
+        ({"turnid": None, "episodeid": "é"}, 422, "bad_field", "episodeid: String should match"),
         ({"turnid": None}, 422, "no_turn_named", "turnid: an event names its turn"),
         ({"turnid": 7}, 422, "bad_field", "turnid"),
         ({"episodeid": "ep-2"}, 422, "bad_field", "turnid 'ep-1.1-0' belongs to another episode than 'ep-2'"),
         ({"data": {}}, 422, "bad_field", "data.characters: Field required"),
         ({"data": {"characters": "4"}}, 422, "bad_field", "data.characters"),
-        ({"data": {"characters": 4, "colour": 1}}, 422, "bad_field", "data.colour"),
+        ({"data": {"charaters": 4}}, 422, "bad_field", "data.characters: Field required"),
+        ({"data": {"characters": -4, "colour": 1}}, 422, "bad_field", "data.characters: Input should be greater"),
+        ({"data": {"kind": "accepted", "characters": 4}}, 422, "bad_field", "data.kind"),
         ({"data": [4]}, 422, "bad_field", "data: expected an object"),
         ({"data": {"kind": "closed"}}, 422, "bad_field", "data.kind"),
         ({"type": "slipstream.edited", "data": {"surviving": 1.5}}, 422, "bad_field", "data.surviving"),
@@ -85,11 +96,16 @@ def test_a_batch_names_each_event_s_fate_in_the_order_sent(client: TestClient, l
         ({"data": None, "data_base64": "AAAA"}, 422, "bad_field", "data_base64"),
         ({"specversion": None}, 400, "bad_field", "specversion: required"),
         ({"specversion": "0.3"}, 400, "bad_field", "specversion"),
-        ({"source": ""}, 400, "bad_field", "source"),
+        ({"specversion": 1.0}, 400, "bad_field", "specversion: expected a string"),
+        ({"source": ""}, 400, "bad_field", "source: expected a string that is not empty"),
+        ({"source": ["x"]}, 400, "bad_field", "source: expected a string"),
+        ({"type": 0}, 400, "bad_field", "type: expected a string"),
+        ({"subject": 7}, 400, "bad_field", "subject: expected a string"),
         ({"type": None}, 400, "bad_field", "type: required"),
         ({"turnId": "ep-1.1-0"}, 400, "bad_field", "turnId"),
         ({"id": "two words"}, 422, "bad_field", "id"),
-        ({"id": 5}, 400, "bad_field", "id"),
+        ({"id": 5}, 400, "bad_field", "id: expected a string"),
+        ({"id": False}, 400, "bad_field", "id: expected a string"),
         ({"note": "x" * 2000}, 413, "too_large", "an event may have 1000"),
     ],
 )
@@ -144,6 +160,57 @@ def test_a_time_that_is_none_counts_as_of_its_arrival_and_the_answer_says_so(
     assert answer.status_code == 202 and fate["status"] == "taken" and "arrival" in fate["note"]
     (outcome,) = outcomes(log)
     assert outcome.occurred_at == outcome.received_at
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "note"), [(3600, "time: more than a minute ahead, counts as of its arrival"), (60, None), (0, None), (-9e6, None)]
+)
+def test_a_time_far_ahead_is_kept_as_it_was_told_and_the_answer_says_as_of_when_it_counts(
+    log: EmbeddedLog, tmp_path: Path, ahead_s: float, note: str | None
+) -> None:
+    told = NOW + timedelta(seconds=ahead_s)
+    with collecting(log, tmp_path, clock=lambda: NOW) as client:
+        answer = send(client, cloud_event(time=told.isoformat()))
+    assert answer.status_code == 202
+    assert answer.json()["results"] == [{"id": "e1", "status": "taken", **({"note": note} if note else {})}]
+    (outcome,) = outcomes(log)
+    assert (outcome.occurred_at, outcome.received_at) == (told, NOW)
+
+
+def test_a_field_that_is_not_known_yet_is_left_out_and_the_answer_says_which(client: TestClient, log: EmbeddedLog) -> None:
+    told = [
+        cloud_event(event_id="a", data={"characters": 7, "newfield": 1, "another": "\ud800"}),
+        cloud_event("closed", "b", data={"why": {"deep": [None]}}, time="yesterday"),
+        cloud_event(event_id="c", data={"characters": 7, **{f"field{number}": number for number in range(100)}}),
+        cloud_event(event_id="d", data={"characters": 7, "x" * 600: 1}),
+    ]
+    answer = send(client, [*told[:2], cloud_event(event_id="same", data={"characters": 7})])
+    assert answer.status_code == 202
+    first, second, third = answer.json()["results"]
+    assert first == {
+        "id": "a",
+        "status": "taken",
+        "note": "data: left out what this release does not know: newfield, another",
+    }
+    assert second["note"].startswith("time: none") and second["note"].endswith(
+        "; data: left out what this release does not know: why"
+    )
+    assert third == {"id": "same", "status": "taken"}
+    assert [outcome.happening for outcome in outcomes(log)] == [
+        KINDS["accepted"](characters=7),
+        KINDS["closed"](),
+        KINDS["accepted"](characters=7),
+    ]
+    notes = [judged(event).note for event in told[2:]]
+    assert notes[0] is not None and notes[0].endswith("field6, field7 and 92 more")
+    assert notes[1] is not None and len(notes[1]) == 500
+
+
+def test_the_openapi_says_what_becomes_of_a_field_that_is_not_known(client: TestClient) -> None:
+    told = client.get("/openapi.json").json()["paths"]["/v1/events"]["post"]
+    assert "left out" in told["requestBody"]["description"]
+    fate = told["responses"]["202"]["content"]["application/json"]["schema"]["properties"]["results"]["items"]
+    assert "left out" in fate["properties"]["note"]["description"]
 
 
 def test_windows_are_in_utc_when_the_clocks_change() -> None:
