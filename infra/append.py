@@ -171,7 +171,7 @@ class Appender:
             try:
                 self._spool.add(entries)
             except OSError as error:
-                logger.error("%d %s could be written nowhere: %s", len(entries), self._topic.name, error.strerror)
+                logger.error("%d %s could be written nowhere: %s", len(entries), self._topic.name, error)
                 for waiting in batch:
                     waiting.failure = error
             except ValueError as error:

@@ -107,7 +107,8 @@ class Spool:
             raise ValueError("an entry must be one line, without zero bytes and with no tab in its key")
         with self._lock:
             if self._bytes + len(lines) > self._most_bytes:
-                raise SpoolFull(errno.EDQUOT, f"{self._folder} holds {self._bytes} bytes of {self._topic}, its limit")
+                full = f"the spool of {self._topic} holds {self._bytes} bytes, its limit"
+                raise SpoolFull(errno.EDQUOT, full, str(self._folder))
             file = self._writing or self._begin()
             try:
                 _write(file, lines)

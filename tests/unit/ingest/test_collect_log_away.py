@@ -64,25 +64,31 @@ def test_events_are_taken_while_the_log_is_away_and_drain_in_order(log: Embedded
     assert not list((tmp_path / "spool").iterdir())
 
 
-def test_a_full_spool_is_503_with_retry_after_and_room_comes_back_by_itself(log: EmbeddedLog, tmp_path: Path) -> None:
+def test_a_full_spool_is_503_with_retry_after_and_room_comes_back_by_itself(
+    log: EmbeddedLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with collecting(log, tmp_path, spool_mb=0) as client:
         assert send(client, numbered(0, 1)).status_code == 202
         away = lock(tmp_path / "log.db")
         answer = send(client, numbered(1, 1))
         assert answer.status_code == 503 and int(answer.headers["retry-after"]) >= 1
-        assert "nothing was taken" in answer.json()["error"]["message"]
+        full = "the spool of outcomes holds 0 bytes, its limit"
+        assert answer.json()["error"]["message"] == f"nothing was taken, send it again later: {full}"
+        assert f"{full}: '{tmp_path / 'spool'}'" in caplog.text, "where it lies is for the log alone"
+        assert client.get("/health").json() == {"status": "ready"}
         assert send(client, b"{").status_code == 503, "not even a refusal could be kept"
         away.close()
         assert send(client, numbered(1, 1)).status_code == 202
     assert ids(log) == ["e0", "e1"]
 
 
-def test_a_disk_that_is_no_use_is_503_too(log: EmbeddedLog, tmp_path: Path) -> None:
+def test_a_disk_that_is_no_use_is_503_too(log: EmbeddedLog, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "spool").write_text("not a folder")
     with collecting(log, tmp_path) as client:
         assert send(client, numbered(0, 1)).status_code == 202
         away = lock(tmp_path / "log.db")
-        assert send(client, numbered(1, 1)).status_code == 503
+        answer = send(client, numbered(1, 1))
+        assert answer.status_code == 503 and str(tmp_path) not in answer.text and str(tmp_path / "spool") in caplog.text
         away.close()
 
 
