@@ -6,6 +6,7 @@ or the Redis server is not there.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import sys
@@ -17,6 +18,10 @@ from infra.settings import Settings
 from infra.supervisor.program import LOOPBACK, AnswersHttp, AnswersPing, Program
 
 REDIS = "redis"
+
+_BROKERS = re.compile(r"kafka://[\w.:\[\]-]+:\d{1,5}(,[\w.:\[\]-]+:\d{1,5})*/?")
+_PLACE_IN_QUERY = ("host", "hostaddr", "port", "dbname", "service", "options")
+"""What of a query says where a database lies; the rest says who comes, and how."""
 
 
 def programs(settings: Settings) -> tuple[Program, ...]:
@@ -80,9 +85,12 @@ def ports(settings: Settings) -> Mapping[str, int]:
 
 
 def stores(settings: Settings) -> dict[str, str]:
-    """Where what must not be lost lies, without credentials, by the variable that says so."""
+    """Where what must not be lost lies, by the variable that says so, without credentials: this is written to a file.
+
+    What cannot be taken apart with certainty is not written at all. Its digest tells it from others.
+    """
     found = {"SLIPSTREAM_LOG_URL": settings.event_log, "SLIPSTREAM_DB_URL": settings.database}
-    return {variable: re.sub(r"//[^/@]*@", "//", url) for variable, url in found.items()}
+    return {variable: _file(url) or _brokers(url) or _server(url) or _unread(url) for variable, url in found.items()}
 
 
 def addresses(settings: Settings) -> Mapping[str, str]:
@@ -101,6 +109,36 @@ def _python(module: str, *arguments: str) -> tuple[str, ...]:
 
 def _reachable(host: str) -> str:
     return LOOPBACK if host in ("0.0.0.0", "::", "") else host
+
+
+def _file(url: str) -> str | None:
+    return url.partition("?")[0] if url.startswith("sqlite:///") else None
+
+
+def _brokers(url: str) -> str | None:
+    return url if _BROKERS.fullmatch(url) else None
+
+
+def _server(url: str) -> str | None:
+    """A sign of a password that is not escaped is an @ too many, or one where none belongs."""
+    from sqlalchemy import URL, make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        found = make_url(url)
+    except (ArgumentError, ValueError):
+        return None
+    if url.count("@") > 1 or found.get_backend_name() not in ("postgresql", "postgres") or "@" in f"{found.host}{found.database}":
+        return None
+    query = {name: value for name, value in found.query.items() if name in _PLACE_IN_QUERY}
+    place = URL.create("postgresql", host=found.host, port=found.port, database=found.database, query=query)
+    return place.render_as_string()
+
+
+def _unread(url: str) -> str:
+    """Slow to make and short, so that a password cannot be guessed by it."""
+    digest = hashlib.scrypt(url.encode("utf-8", "surrogateescape"), salt=b"slipstream store", n=1 << 14, r=8, p=1, dklen=4)
+    return f"(not shown, digest {digest.hex()})"
 
 
 def _quoted(text: str) -> str:

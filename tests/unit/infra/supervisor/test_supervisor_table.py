@@ -96,3 +96,46 @@ def test_a_folder_named_like_a_stage_is_not_taken_for_it(settings, tmp_path, mon
     done = subprocess.run(command, cwd=tmp_path, env=dict(child_environment(settings)), capture_output=True, text=True)
     assert done.stdout == "True\n", done.stderr
     assert "the wrong one" in subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=dict(os.environ)).stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql+psycopg://slip:hunter2@db:5432/slipstream", "postgresql://db:5432/slipstream"),
+        ("postgresql://slip:hunter2%40@[::1]/slipstream", "postgresql://[::1]/slipstream"),
+        ("postgresql://db/slipstream?password=hunter2&sslmode=require", "postgresql://db/slipstream"),
+        ("postgresql:///slipstream?host=/run/postgresql&user=hunter2", "postgresql:///slipstream?host=%2Frun%2Fpostgresql"),
+        ("sqlite:////var/lib/slip/slipstream.db?password=hunter2", "sqlite:////var/lib/slip/slipstream.db"),
+        ("garbage:hunter2", None),
+        ("slip:hunter2@db/slipstream", None),
+        ("mysql://slip:hunter2@db/slipstream", None),
+        ("postgresql://slip:p@hunter2@db/slipstream", None),
+        ("postgresql://slip:p@hunter2/x@db/slipstream", None),
+        ("postgresql://slip:p@hunter2?x@db/slipstream", None),
+        ("postgresql://slip:hunter2@db:port/slipstream", None),
+    ],
+)
+def test_where_a_store_lies_is_told_without_what_lets_in(settings, url, shown):
+    def told(url: str) -> str:
+        return table.stores(settings.model_copy(update={"db_url": url}))["SLIPSTREAM_DB_URL"]
+
+    assert "hunter2" not in told(url)
+    if shown is not None:
+        assert told(url) == shown
+    else:
+        assert told(url).startswith("(not shown, digest ") and told(url) == told(url) != told(f"{url}2")
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("kafka://one:9092,two:9092", True),
+        ("sqlite:////var/lib/slip/log.db", True),
+        ("kafka://slip:hunter2@one:9092", False),
+        ("kafka://one:9092?password=hunter2", False),
+        ("hunter2", False),
+    ],
+)
+def test_an_address_of_the_log_is_told_as_it_is_or_not_at_all(settings, url, kept):
+    told = table.stores(settings.model_copy(update={"log_url": url}))["SLIPSTREAM_LOG_URL"]
+    assert told == url if kept else "hunter2" not in told and "digest" in told
