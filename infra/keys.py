@@ -20,12 +20,20 @@ from infra.db.engine import reading, writing
 from infra.db.query import Engine, col, select
 from infra.db.tables.keys import KeyRow
 
+OWN_KEY = "SLIPSTREAM_KEY"
+"""The variable in which a program finds the key that it sends."""
+
+LONGEST_NAME = 128
+
 _FORM = re.compile(r"sk_([0-9a-f]{12})_([0-9a-f]{48})")
 _HASHER = PasswordHasher()
 
 
 class Scope(StrEnum):
-    """What a key is for: sending events, asking for answers, changing things, looking at things."""
+    """What a key is for: sending events, asking for answers, changing things, looking at things.
+
+    Today only the collector asks for a key, one for sending events; nothing asks for the others yet.
+    """
 
     PRODUCER = "producer"
     CLIENT = "client"
@@ -50,6 +58,8 @@ def create_key(engine: Engine, name: str, scopes: Iterable[Scope], rate: float |
     """The key and, this once, the text that its holder sends."""
     key_id, secret = secrets.token_hex(6), secrets.token_hex(24)
     wanted = frozenset(scopes)
+    if not (name.strip() and len(name) <= LONGEST_NAME and name.isprintable()):
+        raise StartError(f"the name of a key is 1 to {LONGEST_NAME} printable characters on one line, not {name[:40]!r}")
     if not wanted:
         raise StartError(f"a key needs a scope, one or more of {', '.join(Scope)}")
     if rate is not None and not 0 < rate < 1e9:

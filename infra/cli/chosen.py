@@ -1,6 +1,7 @@
 """Settings as the command line and the environment choose them; the command line wins.
 
-Enters: options, None where one was not given. Leaves: settings. Goes wrong: `StartError` that names what makes no sense.
+Enters: options, None where one was not given. Leaves: settings. Goes wrong: `StartError` that names what makes no sense, or
+says that nothing is where somebody wants to look.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from contracts.errors import StartError
 from infra.cli.status import running_home
+from infra.secrets import KEYS
 from infra.settings import Settings, load_settings
 from infra.supervisor import table
 from infra.supervisor.lock import holder
@@ -45,4 +47,19 @@ def as_it_runs(settings: Settings) -> Settings:
             raise StartError(
                 f"what runs in {home} has {variable}={there}; set it here too, or this would work on {here.get(variable)}"
             )
+    return found
+
+
+def deployed(settings: Settings, with_names: bool = False) -> Settings:
+    """As it runs or ran. Looking for something must not make a deployment: `StartError` where there never was one.
+
+    `with_names`: people's names are to be hashed, for which the keys must be those of the deployment.
+    """
+    found = as_it_runs(settings)
+    no_rows = found.db_url is None and not (found.home / "slipstream.db").exists()
+    no_keys = with_names and not os.environ.get(KEYS) and not (found.home / "secrets.json").exists()
+    if no_rows or no_keys:
+        demo = found.home / "demo"
+        hint = f", for example {demo}" if (demo / "slipstream.db").exists() else ""
+        raise StartError(f"nothing has ever run in {found.home}; name the folder of the deployment with --home{hint}")
     return found

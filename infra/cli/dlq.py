@@ -1,7 +1,7 @@
 """`slipstream dlq`: what could not be read, why, and another try.
 
-Enters: settings and places. Leaves: tables and sentences, and 0, or 1 when a place that was named holds no dead letter. What can
-go wrong: the log or the database are away.
+Enters: settings and places. Leaves: tables and sentences, and 0, or 1 when a place that was named holds no dead letter, or 2 when
+what was named is no topic or not one thing. What can go wrong: the log or the database are away.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from contracts.topics import ALL
-from infra.cli.chosen import as_it_runs
+from infra.cli.chosen import deployed
 from infra.cli.sentences import say
 from infra.db.engine import open_db
 from infra.db.query import Engine
@@ -82,9 +82,7 @@ def _list_topics(settings: Settings) -> int:
 
 
 def _list_places(settings: Settings, topic: str) -> int:
-    names = [each.name for each in ALL]
-    if topic not in names:
-        say(f"there is no topic {topic}; there are {', '.join(names)}")
+    if not _is_topic(topic):
         return 2
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("partition", "offset"):
@@ -102,6 +100,8 @@ def _list_places(settings: Settings, topic: str) -> int:
 
 
 def show(settings: Settings, place: Place) -> int:
+    if not _is_topic(place.topic):
+        return 2
     with _opened(settings) as (engine, log):
         found = next((each for each in buried(engine, log, [place.topic]) if _place(each) == place), None)
     if found is None:
@@ -121,10 +121,13 @@ def show(settings: Settings, place: Place) -> int:
 
 def retry(settings: Settings, topic: str | None, everything: bool, place: Place | None) -> int:
     """What was buried again after a retry lies at another place and may be tried again."""
-    topics = [place.topic] if place else [topic] if topic else [each.name for each in ALL]
-    if not (everything or topic or place):
-        say("name a place (TOPIC PARTITION OFFSET), a --topic, or --all")
+    if (place is not None) + (topic is not None) + everything != 1:
+        say("name a place (TOPIC PARTITION OFFSET), or a --topic, or --all, and only one of them")
         return 2
+    named = place.topic if place is not None else topic
+    if named is not None and not _is_topic(named):
+        return 2
+    topics = [each.name for each in ALL] if named is None else [named]
     console, done, before = Console(), 0, 0
     with _opened(settings) as (engine, log):
         found = (each for each in buried(engine, log, topics) if place in (None, _place(each)))
@@ -154,6 +157,13 @@ def readable(value: bytes) -> str:
     return "".join(char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode() for char in text) + more
 
 
+def _is_topic(name: str) -> bool:
+    names = [each.name for each in ALL]
+    if name not in names:
+        say(f"there is no topic {name}; there are {', '.join(names)}")
+    return name in names
+
+
 def _place(each: Buried) -> Place:
     return Place(each.letter.topic, each.letter.partition, each.letter.offset)
 
@@ -169,7 +179,7 @@ def _nothing_at(place: Place) -> int:
 
 @contextmanager
 def _opened(settings: Settings) -> Iterator[tuple[Engine, EventLog]]:
-    settings = as_it_runs(settings)
+    settings = deployed(settings)
     log = open_log(settings)
     try:
         yield open_db(settings.database), log

@@ -13,7 +13,10 @@ import typer
 
 from infra.cli.options import Home
 
-keys = typer.Typer(no_args_is_help=True, help="Make, list and revoke the keys with which programs come in.")
+keys = typer.Typer(no_args_is_help=True, help="Make, list and revoke the keys with which programs tell events.")
+
+
+SCOPES = "producer: to tell events. Nothing asks for the others yet. May be given several times."
 
 
 class KeyScope(StrEnum):
@@ -26,11 +29,11 @@ class KeyScope(StrEnum):
 @keys.command("create")
 def create_key(
     name: Annotated[str, typer.Argument(help="Whose key it is, for people to read.")],
-    scope: Annotated[list[KeyScope], typer.Option(help="What it is for; may be given several times.")],
+    scope: Annotated[list[KeyScope], typer.Option(help=SCOPES)],
     rate: Annotated[float | None, typer.Option(help="Events per second. [default: no limit]", show_default=False)] = None,
     home: Home = None,
 ) -> None:
-    """Make a key and print it, this once. The first key of a deployment closes its doors to programs without one."""
+    """Make a key and print it, this once. From the first key of a deployment on, the collector takes events only with one."""
     from infra.cli.chosen import chosen_settings
     from infra.cli.keys import create
 
@@ -153,7 +156,7 @@ def dlq_retry(
     everything: Annotated[bool, typer.Option("--all", help="All there are.")] = False,
     home: Home = None,
 ) -> None:
-    """Put the very bytes back on the topic they came from, each at most once."""
+    """Put the very bytes back on the topic they came from, each at most once. Name one place, or one --topic, or --all."""
     from infra.cli.chosen import chosen_settings
     from infra.cli.dlq import Place, retry
 

@@ -27,6 +27,7 @@ from infra.db.counters import Tally, count_all
 from infra.db.engine import reading, writing
 from infra.db.insert import insert_new, upsert
 from infra.db.query import Engine
+from infra.db.tables.ingest import OutcomeRow, RevisionRow, TurnRow
 from infra.db.tables.people import DeletedSubjectRow, DeletionRow, ErasedRow, TouchedRow
 from infra.db.tables.rewarding import SampleRow
 from infra.eventlog.embedded_erase import erase
@@ -127,6 +128,17 @@ def report(engine: Engine, deletion_id: str) -> Report:
         touched = spread(session, {one.version: one.samples for one in kept if one.samples})
     went = {} if row is None else json.loads(row.report)
     return Report(deletion_id, row is not None and row.done_ms is not None, went, tuple(touched))
+
+
+def anything_before(engine: Engine, ms: int) -> bool:
+    """Whether the service stored something before that time, by its own clock, that is still there."""
+    with reading(engine) as session:
+        queries = (
+            select(TurnRow.turn_id).where(TurnRow.received_ms < ms),
+            select(OutcomeRow.event_id).where(OutcomeRow.received_ms < ms),
+            select(RevisionRow.episode_id).where(RevisionRow.published_ms < ms),
+        )
+        return any(session.exec(query.limit(1)).first() is not None for query in queries)
 
 
 def _keep_touched(session: Session, hashes: Sequence[str], deletion_id: str) -> None:

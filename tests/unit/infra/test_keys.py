@@ -220,3 +220,31 @@ def test_the_command_makes_lists_and_revokes(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "slipstream.db") as database:
         assert parsed[1] not in str(database.execute("SELECT * FROM infra_keys").fetchall())
     assert _slipstream(tmp_path, "revoke", "nope").returncode == 2
+
+
+@pytest.mark.parametrize("name", ["", "  ", "two\nlines", "bell\a", "x" * 129])
+def test_a_name_that_nobody_can_read_is_refused(engine: Engine, name: str) -> None:
+    with pytest.raises(StartError, match="the name of a key is 1 to 128 printable characters"):
+        create_key(engine, name, [Scope.PRODUCER], None, 1)
+    assert not any_key(engine)
+
+
+def test_the_first_key_says_what_it_guards_and_which_scopes_guard_nothing_yet(tmp_path: Path) -> None:
+    first = _slipstream(tmp_path, "create", "ide", "--scope", "producer")
+    assert "nobody tells the collector events without a key of scope producer any more" in first.stderr
+    assert "nothing asks" not in first.stderr
+    other = _slipstream(tmp_path, "create", "board", "--scope", "viewer", "--scope", "operator")
+    assert "it is the first" not in other.stderr
+    assert "nothing asks for the scope operator or viewer yet: gateway and console answer whoever reaches them" in other.stderr
+
+
+def test_the_list_of_keys_is_whole_at_80_columns(engine: Engine, tmp_path: Path) -> None:
+    name = "the editor of the second floor"
+    key, _ = create_key(engine, name, list(Scope), 1234567.0, 1_700_000_000_000)
+    revoke_key(engine, key.key_id, 1_700_000_100_000)
+    variables = {**os.environ, "COLUMNS": "80", "SLIPSTREAM_DB_URL": f"sqlite:///{tmp_path / 'db'}"}
+    command = [sys.executable, "-m", "infra.cli", "keys", "list"]
+    listed = subprocess.run(command, env=variables, cwd=REPOSITORY, capture_output=True, text=True, timeout=100, check=True).stdout
+    assert all(len(line) <= 80 for line in listed.splitlines())
+    for part in (key.key_id, *name.split(), *Scope, "1.23457e+06", "2023-11-14 22:13", "2023-11-14 22:15"):
+        assert part in listed, listed

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from contracts.errors import StartError
 from contracts.topics import OUTCOMES, TURNS
 from infra.cli.main import app
-from infra.db.engine import open_db, reading
+from infra.db.engine import open_db, reading, writing
+from infra.db.tables.ingest import RevisionRow
 from infra.db.tables.people import DeletionRow
 from infra.eventlog.open import open_log
 from infra.eventlog.port import Entry
 from infra.people import deletion
+from infra.people.names import LONGEST, checked
 from infra.secrets import KEYS, REGISTER, load_secrets
 from infra.settings import Settings
+from serving.openai import Caller
 from tests.conftest import make_outcome, make_turn
 
 NAME = "ada.lovelace@example.org"
@@ -38,6 +43,7 @@ def run(home: Path, *words: str) -> Result:
 
 def tell(home: Path) -> None:
     """A turn and an outcome that nobody has read yet."""
+    open_db(Settings(home=home).database).dispose()
     log = open_log(Settings(home=home))
     log.ensure([TURNS, OUTCOMES])
     turn = make_turn(subject=load_secrets(home).hashes(NAME)[-1])
@@ -87,6 +93,8 @@ def test_what_has_to_wait_is_said_and_finished_later(home):
 
 
 def test_opting_out_and_in_is_in_the_export(home, tmp_path):
+    tell(home)
+
     def opted_out(to: str) -> bool:
         assert run(home, "export", NAME, "--to", str(tmp_path / to)).exit_code == 0
         return bool(json.loads((tmp_path / to).read_text())["manifest"]["opted_out"])
@@ -106,3 +114,38 @@ def test_a_key_is_forgotten_only_when_that_is_asked_for_and_says_what_it_means(h
     assert "forgotten" in said and "neither to export nor to delete" in said
     assert "nothing is stored" in run(home, "export", NAME).stderr
     assert json.loads(run(home, "delete", NAME, "--json").stdout)["went"] == {}
+
+
+def test_what_was_stored_before_a_forgotten_key_is_not_said_to_be_nothing(home):
+    tell(home)
+    before = run(home, "delete", "somebody else")
+    assert "nothing was found under this name" in before.stderr and "forgotten" not in before.stderr
+    stored = RevisionRow(episode_id="ep-1", revision=1, policy="tab", subject="h", body="{}", published_ms=int(time.time() * 1000))
+    with writing(open_db(Settings(home=home).database)) as session:
+        session.add(stored)
+    assert "forgotten" not in run(home, "delete", NAME).stderr
+    rotated = run(home, "rotate-key", "--forget-older-than", "0").stderr
+    assert "; 0 older ones are kept" in rotated and "stored under it can" in rotated
+    for words in (("delete", NAME), ("delete", NAME, "--json"), ("export", NAME)):
+        assert "keys were forgotten: what was stored before 20" in run(home, *words).stderr, words
+
+
+def test_several_forgotten_keys_are_several(home):
+    tell(home)
+    assert "; 1 older one is kept" in run(home, "rotate-key").stderr
+    assert "what was stored under them can" in run(home, "rotate-key", "--forget-older-than", "0").stderr
+
+
+@pytest.mark.parametrize("command", ["export", "delete", "opt-out", "opt-in"])
+@pytest.mark.parametrize("name", ["", "x" * 513, "caf\udce9"])
+def test_a_name_that_nobody_can_have_is_refused(home, command, name):
+    tell(home)
+    said = run(home, command, name)
+    assert said.exit_code == 2 and "a person's name is" in said.stderr, said.stderr
+
+
+def test_a_name_may_be_whatever_the_gateway_takes():
+    (longest,) = [rule.max_length for rule in Caller.model_fields["subject"].metadata if hasattr(rule, "max_length")]
+    assert checked("x" * longest) and longest == LONGEST
+    with pytest.raises(StartError, match="1 to 512 characters"):
+        checked("x" * (longest + 1))

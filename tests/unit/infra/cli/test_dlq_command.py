@@ -84,8 +84,27 @@ def test_what_is_not_there_and_what_makes_no_sense(dlq):
     missing = dlq("show", "episodes", "0", "99")
     assert (missing.exit_code, missing.stdout) == (1, "")
     assert missing.stderr.startswith("slipstream: there is no dead letter of episodes[0]@99")
-    unsaid = dlq("retry")
-    assert (unsaid.exit_code, unsaid.stderr) == (
-        2, "slipstream: name a place (TOPIC PARTITION OFFSET), a --topic, or --all\n"
-    )  # fmt: skip
     assert dlq("retry", "episodes", "0").exit_code == 2
+
+
+@pytest.mark.parametrize("words", [("retry", "--topic", "nope"), ("retry", "nope", "0", "0"), ("show", "nope", "0", "0")])
+def test_a_topic_that_is_none_is_never_an_empty_one(dlq, words):
+    done = dlq(*words)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("slipstream: there is no topic nope; there are ") and "episodes" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("episodes", "0", "0", "--all"),
+        ("episodes", "0", "0", "--topic", "episodes"),
+        ("--all", "--topic", "episodes"),
+        (),
+    ],
+)
+def test_a_retry_names_one_thing(dlq, words):
+    done = dlq("retry", *words)
+    said = "slipstream: name a place (TOPIC PARTITION OFFSET), or a --topic, or --all, and only one of them\n"
+    assert (done.exit_code, done.stdout, done.stderr) == (2, "", said)
+    assert dlq("retry", "--all").stdout.endswith("2 put back.\n"), "nothing was put back before"
