@@ -1,7 +1,7 @@
 """`python -m ingest replay SOURCE FILE`: recorded traffic goes through the service, and what it made of it is shown.
 
-Enters: arguments and `SLIPSTREAM_*`; the deployment must be running. Leaves: an exit code: 0 everything was taken and joined, 1
-something was not, 2 it could not start, 130 interrupted (the same command goes on).
+Enters: arguments and `SLIPSTREAM_*`; the deployment must be running. Leaves: an exit code: 0 everything was taken and joined (or
+is gone with its person), 1 something was not, 2 it could not start, 130 interrupted (the same command goes on).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from contracts.topics import TURNS
 from infra.db.engine import open_db, reading
 from infra.db.query import Engine
 from infra.eventlog.open import open_log
+from infra.keys import OWN_KEY
 from infra.people.register import OptOuts
 from infra.policies import load_policies, policy_folder
 from infra.secrets import Secrets, load_secrets
@@ -37,7 +38,6 @@ from ingest.replay.screen import Screen, show_facts, show_refused
 from ingest.replay.source import SOURCES, Answer, Event, Source
 from ingest.replay.translate import Replay
 
-KEY = "SLIPSTREAM_KEY"
 _STOPPED = 130
 
 
@@ -70,7 +70,7 @@ def replay(arguments: Sequence[str], settings: Settings, stop: threading.Event, 
     recording = read_recording(source, asked.file)
     policy = _policy(asked.policy or asked.source, settings)
     host = LOOPBACK if settings.host in ("0.0.0.0", "::", "") else settings.host
-    collector = Collector(f"http://{host}:{settings.collector_port}/v1/events", os.environ.get(KEY))
+    collector = Collector(f"http://{host}:{settings.collector_port}/v1/events", os.environ.get(OWN_KEY))
     collector.look()
     engine = open_db(settings.database)
     how = _how(asked.source, policy, recording, load_secrets(settings.home), engine)
@@ -133,10 +133,13 @@ def _read_back(
     show_facts(console, f"{how.source} as {how.policy}", facts)
     if found.refused:
         console.print(f"{found.refused:,} events were refused; the console says why.", style="red", highlight=False)
+    if found.gone:
+        words = "of people who were deleted, or were kept long enough: they were counted, and nothing else of them is kept"
+        console.print(f"{found.gone:,} events are {words}.", highlight=False)
     if found.at_rest < len(events):
         waiting = len(events) - found.at_rest
         console.print(f"{waiting:,} events are not joined yet; the figures are of what is.", style="yellow", highlight=False)
-    return 0 if found.joined == len(events) else 1
+    return 0 if found.joined + found.gone == len(events) else 1
 
 
 def _policy(name: str, settings: Settings) -> str:

@@ -23,6 +23,8 @@ from infra.db.engine import open_db, reading, writing
 from infra.db.query import select
 from infra.db.tables.ingest import OutcomeRow, RefusalRow, TurnRow
 from infra.db.tables.stream import CounterRow
+from infra.eventlog.open import open_log
+from infra.people import deletion
 from infra.people.register import set_opted_out
 from infra.policies import load_policy
 from infra.secrets import load_secrets
@@ -35,7 +37,7 @@ from tests.flow.replaying import RECORDINGS, Service, data_folder, service
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with service(
-        tmp_path_factory.mktemp("replay"), ("copilot", "humaneval", "few", "chats", "paused", "private", "command")
+        tmp_path_factory.mktemp("replay"), ("copilot", "humaneval", "few", "chats", "paused", "private", "command", "left")
     ) as made:
         yield made
 
@@ -194,3 +196,20 @@ def test_who_opted_out_is_counted_and_nothing_else(running: Service) -> None:
         assert not session.exec(select(RefusalRow).where(RefusalRow.policy == "private")).all()
         counters = dict(session.exec(select(CounterRow.name, CounterRow.count).where(CounterRow.policy == "private")).all())
     assert counters["gone.refused.no_consent"] == 29
+
+
+def test_what_is_of_a_deleted_person_is_counted_by_itself_and_not_waited_for(running: Service) -> None:
+    assert running.replay("cups", RECORDINGS / "cups.jsonl", "left")[0] == 0
+    engine, log, now_ms = open_db(running.database), open_log(running.settings), to_ms(system_clock())
+    deletion_id = deletion.ask(engine, load_secrets(running.settings.home).hashes("cups/u04"), now_ms)
+    deadline = time.monotonic() + 60
+    while not deletion.finish(deletion.places(running.settings, engine, log), deletion_id, now_ms):
+        assert time.monotonic() < deadline, "the collector's spool is empty soon"
+        time.sleep(0.2)
+    log.close()
+    code, written = running.replay("cups", RECORDINGS / "cups.jsonl", "left", "--anew")
+    gone = len([line for line in (RECORDINGS / "cups.jsonl").read_text().splitlines() if '"u04' in line])
+    assert code == 0 and "not joined yet" not in written, written
+    (told,) = re.findall(r"(\d+) events are of people who were deleted", written)
+    assert int(told) >= gone > 0
+    assert not [episode for episode in running.episodes("left") if ":u04-" in episode.episode_id]
