@@ -1,4 +1,5 @@
-"""`slipstream doctor`: every preflight check, the health of what runs, and how far behind each consumer is.
+"""`slipstream doctor`: every preflight check, variables that nobody reads, the health of what runs, each store by itself, and how
+far behind each consumer is.
 
 Enters: settings. Leaves: a table with what to do about each problem, and 1 when there is any, else 0.
 """
@@ -6,7 +7,9 @@ Enters: settings. Leaves: a table with what to do about each problem, and 1 when
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +17,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from contracts.errors import SlipstreamError
+from contracts.errors import SlipstreamError, StartError, UnknownName
+from contracts.topics import TURNS
 from infra.cli.chosen import as_it_runs
+from infra.cli.variables import unknown
 from infra.settings import Settings
 from infra.supervisor import preflight, table
 from infra.supervisor.lock import holder
@@ -39,7 +44,11 @@ class Finding:
 
 def doctor(settings: Settings) -> int:
     settings = as_it_runs(settings)
-    findings = [*_preflight(settings), *_processes(settings), *_lags(settings)]
+    findings = [*_preflight(settings), *_variables(), *_processes(settings)]
+    stores = list(_stores(settings))
+    findings += stores
+    if all(store.ok for store in stores) and _is_there(settings.event_log) and _is_there(settings.database):
+        findings += _lags(settings)
     _show(Console(), findings)
     return 0 if all(finding.ok for finding in findings) else 1
 
@@ -91,16 +100,56 @@ async def _health(settings: Settings, state: Deployment) -> list[Finding]:
     return findings
 
 
+def _variables() -> Iterator[Finding]:
+    strange = unknown(os.environ)
+    for name, alike in strange.items():
+        mend = f"did you mean {alike}?" if alike else "unset it, or correct its name"
+        yield Finding("variable", f"no setting is called {name}", mend, ok=False)
+    if not strange:
+        yield Finding("variables", "each SLIPSTREAM_* that is set is known")
+
+
+def _stores(settings: Settings) -> Iterator[Finding]:
+    """Each by itself: one that is away says nothing about the other. Looking must not make one."""
+    shown = table.stores(settings)
+    for what, variable, url, ask in (
+        ("event log", "SLIPSTREAM_LOG_URL", settings.event_log, _ask_log),
+        ("database", "SLIPSTREAM_DB_URL", settings.database, _ask_database),
+    ):
+        try:
+            if _is_there(url):
+                ask(settings)
+                yield Finding(what, f"{shown[variable]} answers")
+            else:
+                yield Finding(what, f"{shown[variable]} is not made yet")
+        except SlipstreamError as error:
+            yield Finding(what, str(error), f"see whether it runs and {variable} is right", ok=False)
+
+
+def _ask_log(settings: Settings) -> None:
+    from infra.eventlog.open import open_log
+
+    with closing(open_log(settings)) as log, suppress(UnknownName):
+        log.ends(TURNS.name)
+
+
+def _ask_database(settings: Settings) -> None:
+    from infra.db.engine import open_db
+
+    try:
+        open_db(settings.database).dispose()
+    except ValueError as error:
+        raise StartError("SLIPSTREAM_DB_URL is not a database URL; for example postgresql://user@host/database") from error
+
+
 def _lags(settings: Settings) -> Iterator[Finding]:
     """Consumer groups are known from the offsets that they keep in the database."""
-    if not (_is_there(settings.database) and _is_there(settings.event_log)):
-        return
     try:
         for group, topic, behind in _read_lags(settings):
             far = behind > FAR_BEHIND
             yield Finding(f"{group} < {topic}", f"{behind} behind", "see whether that process runs" if far else "", ok=not far)
     except SlipstreamError as error:
-        yield Finding("event log and database", str(error), "see whether the addresses in SLIPSTREAM_* are right", ok=False)
+        yield Finding("consumers", str(error), "ask again; it was there a moment ago", ok=False)
 
 
 def _read_lags(settings: Settings) -> Iterator[tuple[str, str, int]]:
@@ -109,18 +158,14 @@ def _read_lags(settings: Settings) -> Iterator[tuple[str, str, int]]:
     from infra.db.tables.stream import OffsetRow
     from infra.eventlog.open import open_log
 
-    log = open_log(settings)
-    try:
+    with closing(open_log(settings)) as log:
         with reading(open_db(settings.database)) as session:
             pairs = session.exec(select(OffsetRow.consumer_group, OffsetRow.topic).distinct()).all()
         for group, topic in sorted(pairs):
             yield group, topic, log.behind(group, topic)
-    finally:
-        log.close()
 
 
 def _is_there(url: str) -> bool:
-    """Looking must not make a database."""
     return not url.startswith("sqlite:///") or Path(url.removeprefix("sqlite:///")).exists()
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from contracts.errors import StartError
 from infra.cli.sentences import say
-from infra.cli.view import Lines, LiveTable, address_lines, status_table, summary
+from infra.cli.view import Awaited, Lines, LiveTable, address_lines, status_table, summary
 from infra.policies import policy_folder
 from infra.settings import Settings
 from infra.supervisor import preflight, table
@@ -22,7 +22,7 @@ from infra.supervisor.environment import MARK, child_environment
 from infra.supervisor.lock import holder, runs_already
 from infra.supervisor.logs import last_sentence, log_file, open_log_file
 from infra.supervisor.run import Plan, supervise
-from infra.supervisor.state import read_state
+from infra.supervisor.state import Deployment, read_state
 
 DETACHED_WITHIN_S = 120.0
 
@@ -67,7 +67,8 @@ def _in_background(settings: Settings) -> int:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    deadline = time.monotonic() + DETACHED_WITHIN_S
+    began = time.monotonic()
+    deadline, awaited = began + DETACHED_WITHIN_S, Awaited(began)
     while time.monotonic() < deadline:
         code = child.poll()
         if code is not None:
@@ -75,14 +76,16 @@ def _in_background(settings: Settings) -> int:
             raise StartError(sentence or f"the supervisor ended with exit code {code}; see {log}")
         if _show_when_ready(settings.home, child.pid):
             return 0
+        if words := awaited.words(_state_of(settings.home, child.pid), time.monotonic()):
+            say(words)
         time.sleep(0.1)
     say(f"not everything is ready after {DETACHED_WITHIN_S:.0f} s; it goes on in the background, see `slipstream status`")
     return 1
 
 
 def _show_when_ready(home: Path, pid: int) -> bool:
-    state = read_state(home)
-    if state is None or state.pid != pid or not state.ready:
+    state = _state_of(home, pid)
+    if state is None or not state.ready:
         return False
     console, now = Console(), time.time()
     console.print(status_table(state, now))
@@ -90,3 +93,8 @@ def _show_when_ready(home: Path, pid: int) -> bool:
     console.print(address_lines(state))
     console.print(f"`slipstream down --home {home}` stops everything.", markup=False, highlight=False)
     return True
+
+
+def _state_of(home: Path, pid: int) -> Deployment | None:
+    state = read_state(home)
+    return state if state is not None and state.pid == pid else None

@@ -68,6 +68,10 @@ def age(seconds: float) -> str:
     return f"{whole // 60} min" if whole < 7200 else f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+AWAITED_EVERY_S = 3.0
+AWAITED_CHARACTERS = 120
+
+
 class LiveTable:
     """The whole state, redrawn in place."""
 
@@ -123,6 +127,30 @@ class Lines:
 
     def _say(self, line: str) -> None:
         self._console.print(f"{time.strftime('%H:%M:%S')} {line}", markup=False, highlight=False, soft_wrap=True)
+
+
+class Awaited:
+    """What is not ready yet, in one line: once it takes a while, and whenever that changes, but not all the time."""
+
+    def __init__(self, now: float) -> None:
+        self._next = now + AWAITED_EVERY_S
+        self._said = ""
+
+    def words(self, deployment: Deployment | None, now: float) -> str:
+        """Empty where nothing is to be said; `now` in monotonic seconds."""
+        if deployment is None or now < self._next:
+            return ""
+        waiting = [f"{process.name} ({_reason(process)})" for process in deployment.processes if process.life is not Life.READY]
+        words = f"waiting for {', '.join(waiting)}" if waiting else ""
+        if not words or words == self._said:
+            return ""
+        self._said, self._next = words, now + AWAITED_EVERY_S
+        return words
+
+
+def _reason(process: ProcessState) -> str:
+    says = process.says if len(process.says) <= AWAITED_CHARACTERS else f"{process.says[:AWAITED_CHARACTERS]}..."
+    return f"{process.life}: {says}" if says else process.life
 
 
 def _words(process: ProcessState) -> str:

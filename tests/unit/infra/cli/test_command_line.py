@@ -13,23 +13,37 @@ import sys
 from collections.abc import Callable
 
 import pytest
+from typer.testing import CliRunner
 
 from contracts.topics import TURNS
 from infra.cli.doctor import _read_lags
+from infra.cli.main import app
+from infra.cli.variables import known, unknown
 from infra.db.engine import open_db, writing
 from infra.db.tables.stream import OffsetRow
+from infra.eventlog.access import KafkaAccess
 from infra.eventlog.open import open_log
 from infra.eventlog.port import Entry, Partition
+from infra.secrets import KEYS, PASSWORD, REGISTER
 from infra.settings import Settings
+from infra.supervisor.environment import MARK
 from infra.supervisor.state import read_state, write_state
+from ingest.config import IngestConfig
+from ingest.retain.config import RetainConfig
+from learner.config import LearnerConfig
+from registry.config import RegistryConfig
+from rewarding.config import RewardingConfig
+from serving.config import ServingConfig
 from tests.integration.ports import free_port
 
 STAGES = ("ingest", "rewarding", "learner", "registry", "serving", "harness")
+ONLY_FOR_TESTS = {"SLIPSTREAM_KAFKA", "SLIPSTREAM_POSTGRES", "SLIPSTREAM_DATA"}
 
 
 def _slipstream(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "infra.cli", *arguments]
-    environment = {**os.environ, "COLUMNS": "200", **variables}
+    here = {name: value for name, value in os.environ.items() if name not in ONLY_FOR_TESTS}
+    environment = {**here, "COLUMNS": "200", **variables}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
 
 
@@ -180,7 +194,8 @@ def test_doctor_goes_on_where_the_database_is_damaged(tmp_path):
         (tmp_path / name).write_bytes(b"no database, " * 1000)
     done = _slipstream("doctor", "--home", str(tmp_path))
     assert done.returncode == 1
-    assert "event log and database" in done.stdout and "damaged" in " ".join(done.stdout.split())
+    for store in ("event log", "database"):
+        assert re.search(rf"problem +{store} +.*damaged", done.stdout), done.stdout
     assert re.search(r"ok +home", done.stdout)
 
 
@@ -236,3 +251,106 @@ def test_doctor_tells_how_far_behind_a_consumer_is(tmp_path):
         session.add(OffsetRow(consumer_group="joiner", topic="turns", partition_number=place.number, next_offset=2))
     assert list(_read_lags(settings)) == [("joiner", "turns", 3)]
     log.close()
+
+
+@pytest.mark.parametrize(
+    ("variables", "problems"),
+    [
+        ({"SLIPSTREAM_LOG_URL": "kafka://127.0.0.1:9"}, {"event log": "SLIPSTREAM_LOG_URL"}),
+        ({"SLIPSTREAM_DB_URL": "postgresql://127.0.0.1:9/slipstream"}, {"database": "SLIPSTREAM_DB_URL"}),
+        ({"SLIPSTREAM_DB_URL": "postgresql://127.0.0.1:nine/slipstream"}, {"database": "SLIPSTREAM_DB_URL"}),
+        (
+            {"SLIPSTREAM_LOG_URL": "kafka://127.0.0.1:9", "SLIPSTREAM_DB_URL": "postgresql://127.0.0.1:9/slipstream"},
+            {"event log": "SLIPSTREAM_LOG_URL", "database": "SLIPSTREAM_DB_URL"},
+        ),
+    ],
+)
+def test_doctor_tries_each_store_by_itself_and_makes_none(tmp_path, variables, problems):
+    done = _slipstream("doctor", "--home", str(tmp_path), **variables)
+    assert done.returncode == 1, done.stdout
+    for store in ("event log", "database"):
+        if store in problems:
+            assert re.search(rf"problem +{store} +\S.*{problems[store]} is right", done.stdout), done.stdout
+        else:
+            assert re.search(rf"ok +{store} +sqlite:///.* is not made yet", done.stdout), done.stdout
+    assert not list(tmp_path.glob("*.db"))
+
+
+def test_doctor_names_variables_that_nobody_reads(tmp_path):
+    done = _slipstream("doctor", "--home", str(tmp_path), SLIPSTREAM_INGEST_SPOOLMB="secret", SLIPSTREAM_KEY="sk_1")
+    assert done.returncode == 1 and "secret" not in done.stdout
+    assert re.search(
+        r"problem +variable +no setting is called SLIPSTREAM_INGEST_SPOOLMB +did you mean SLIPSTREAM_INGEST_SPOOL_MB\?", done.stdout
+    )
+    assert "SLIPSTREAM_KEY" not in done.stdout
+
+
+def test_the_variables_that_are_known_are_those_of_all_settings():
+    read = {KEYS, REGISTER, PASSWORD, MARK, "SLIPSTREAM_KEY"}
+    kinds = (Settings, KafkaAccess, IngestConfig, RetainConfig, RewardingConfig, LearnerConfig, RegistryConfig, ServingConfig)
+    for kind in kinds:
+        read |= {f"{kind.model_config['env_prefix']}{name}".upper() for name in kind.model_fields}
+    assert known() == read
+    assert unknown(["slipstream_home", "PATH", "SLIPSTREAM_HOMES", "SLIPSTREAM_BLA"]) == {
+        "SLIPSTREAM_HOMES": "SLIPSTREAM_HOME",
+        "SLIPSTREAM_BLA": None,
+    }
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("subject", what, "bob") for what in ("delete", "export")),
+        ("subject", "rotate-key"),
+        ("keys", "list"),
+        ("keys", "revoke", "0123456789ab"),
+        ("dlq", "list"),
+        ("dlq", "list", "turns"),
+        ("dlq", "show", "turns", "0", "0"),
+        ("dlq", "retry", "--all"),
+    ],
+)
+def test_where_nothing_ever_ran_looking_says_so_and_makes_nothing(tmp_path, monkeypatch, words):
+    home = tmp_path / "typo"
+    monkeypatch.setenv("SLIPSTREAM_HOME", "set and put back by the test")
+    done = CliRunner().invoke(app, [*words, "--home", str(home)])
+    said = f"slipstream: nothing has ever run in {home}; name the folder of the deployment with --home\n"
+    assert (done.exit_code, done.stdout, done.stderr) == (2, "", said)
+    assert not home.exists()
+
+
+def test_where_only_a_demo_ran_its_folder_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("SLIPSTREAM_HOME", "set and put back by the test")
+    open_db(f"sqlite:///{tmp_path / 'demo' / 'slipstream.db'}").dispose()
+    done = CliRunner().invoke(app, ["keys", "list", "--home", str(tmp_path)])
+    assert done.exit_code == 2 and done.stderr.endswith(f"with --home, for example {tmp_path / 'demo'}\n")
+
+
+def test_names_are_never_hashed_with_keys_made_on_the_spot(tmp_path, monkeypatch):
+    """The database is elsewhere, so that only the keys tell a mistyped home."""
+    monkeypatch.setenv("SLIPSTREAM_HOME", "set and put back by the test")
+    monkeypatch.setenv("SLIPSTREAM_DB_URL", f"sqlite:///{tmp_path / 'elsewhere.db'}")
+    open_db(f"sqlite:///{tmp_path / 'elsewhere.db'}").dispose()
+    done = CliRunner().invoke(app, ["subject", "delete", "bob", "--home", str(tmp_path / "typo")])
+    assert done.exit_code == 2 and "nothing has ever run in" in done.stderr and not (tmp_path / "typo").exists()
+
+
+def test_before_the_first_up_keys_are_made_and_wishes_taken(tmp_path, monkeypatch):
+    monkeypatch.setenv("SLIPSTREAM_HOME", "set and put back by the test")
+    for number, words in enumerate((("keys", "create", "ide", "--scope", "producer"), ("subject", "opt-out", "bob"))):
+        done = CliRunner().invoke(app, [*words, "--home", str(tmp_path / str(number))])
+        assert done.exit_code == 0, done.stderr
+
+
+def test_what_a_detached_up_waits_for_is_said(tmp_path):
+    """A policy that cannot be served keeps it from ever being ready; here only that it speaks before it gives up matters."""
+    command = [sys.executable, "-m", "infra.cli", "up", "--detach", "--home", str(tmp_path)]
+    environment = {**os.environ, "SLIPSTREAM_LOG_URL": "kafka://127.0.0.1:9", "SLIPSTREAM_PORT_BASE": str(free_port(in_a_row=4))}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as up:
+        assert up.stderr is not None
+        try:
+            said = up.stderr.readline()
+        finally:
+            up.terminate()
+            _slipstream("down", "--home", str(tmp_path))
+    assert re.match(r"slipstream: waiting for .*\w \((waiting|starting|backoff)", said), said

@@ -8,7 +8,7 @@ import time
 import pytest
 from rich.console import Console
 
-from infra.cli.view import Lines, LiveTable, age
+from infra.cli.view import Awaited, Lines, LiveTable, age
 from infra.supervisor.state import Deployment, Life, ProcessState
 
 
@@ -58,3 +58,22 @@ def test_a_terminal_gets_a_table_with_everything_in_it():
 @pytest.mark.parametrize(("seconds", "words"), [(-1, "0 s"), (120, "2 min"), (7199, "119 min"), (7320, "2 h 2 min")])
 def test_ages_are_short(seconds, words):
     assert age(seconds) == words
+
+
+def test_who_waits_is_told_what_for_once_it_takes_a_while_and_when_that_changes():
+    awaited = Awaited(100.0)
+    starting, ready = _deployment(STARTING, READY), _deployment(READY)
+    backoff = _deployment(BACKOFF.model_copy(update={"says": "x" * 500}), READY)
+    steps = [
+        (100.5, starting),
+        (103.0, None),
+        (103.1, starting),
+        (107.0, starting),
+        (107.1, backoff),
+        (108.0, starting),
+        (111.0, ready),
+    ]
+    told = [awaited.words(deployment, now) for now, deployment in steps]
+    assert told[:4] == ["", "", "waiting for serving (starting)", ""]
+    assert told[4] == f"waiting for serving (backoff: {'x' * 120}...)"
+    assert told[5:] == ["", ""], "not more than once in three seconds, and nothing when all is ready"
