@@ -69,7 +69,7 @@ def age(seconds: float) -> str:
 
 
 AWAITED_EVERY_S = 3.0
-AWAITED_CHARACTERS = 120
+AWAITED_CHARACTERS = 160
 
 
 class LiveTable:
@@ -130,27 +130,26 @@ class Lines:
 
 
 class Awaited:
-    """What is not ready yet, in one line: once it takes a while, and whenever that changes, but not all the time."""
+    """What is not ready yet and one reason, in a line: once it takes a while, and when either is new, but not all the time."""
 
     def __init__(self, now: float) -> None:
         self._next = now + AWAITED_EVERY_S
-        self._said = ""
+        self._names = ""
+        self._reasons: set[str] = set()
 
     def words(self, deployment: Deployment | None, now: float) -> str:
         """Empty where nothing is to be said; `now` in monotonic seconds."""
         if deployment is None or now < self._next:
             return ""
-        waiting = [f"{process.name} ({_reason(process)})" for process in deployment.processes if process.life is not Life.READY]
-        words = f"waiting for {', '.join(waiting)}" if waiting else ""
-        if not words or words == self._said:
+        waiting = [process for process in deployment.processes if process.life is not Life.READY]
+        names = ", ".join(process.name for process in waiting)
+        reasons = (f"{process.name} says: {process.says[:AWAITED_CHARACTERS]}" for process in waiting if process.says)
+        reason = next((one for one in reasons if one not in self._reasons), "")
+        if not names or (names == self._names and not reason):
             return ""
-        self._said, self._next = words, now + AWAITED_EVERY_S
-        return words
-
-
-def _reason(process: ProcessState) -> str:
-    says = process.says if len(process.says) <= AWAITED_CHARACTERS else f"{process.says[:AWAITED_CHARACTERS]}..."
-    return f"{process.life}: {says}" if says else process.life
+        self._names, self._next = names, now + AWAITED_EVERY_S
+        self._reasons.add(reason)
+        return f"waiting for {names}; {reason}" if reason else f"waiting for {names}"
 
 
 def _words(process: ProcessState) -> str:

@@ -11,6 +11,7 @@ from contracts.dead_letter import DeadLetter
 from contracts.errors import Poison
 from contracts.topics import ALL, TURNS, dead_letter, grave
 from infra.cli.main import app
+from infra.db.engine import open_db
 from infra.dead_letters import burial
 from infra.eventlog.open import open_log
 from infra.eventlog.port import Entry, Message
@@ -40,6 +41,7 @@ def test_a_dead_letter_is_shown_without_it_and_kept_as_it_was(tmp_path: Path, mo
     row = burial("joiner", Message(TURNS.name, 1, 7, "ep", value, 0), Poison("malformed_turn", f"got '{KEY}'"))
     letter = DeadLetter.decode(row.value)
     assert KEY not in letter.detail and "github-token" in letter.detail and letter.value == value
+    open_db(Settings(home=tmp_path).database).dispose()
     log = open_log(Settings(home=tmp_path))
     log.ensure([grave(topic) for topic in ALL])
     log.append(dead_letter(TURNS.name), [Entry(None, letter.encode())])

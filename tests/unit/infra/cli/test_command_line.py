@@ -343,7 +343,7 @@ def test_before_the_first_up_keys_are_made_and_wishes_taken(tmp_path, monkeypatc
 
 
 def test_what_a_detached_up_waits_for_is_said(tmp_path):
-    """A policy that cannot be served keeps it from ever being ready; here only that it speaks before it gives up matters."""
+    """A Kafka that is not there keeps it from ever being ready."""
     command = [sys.executable, "-m", "infra.cli", "up", "--detach", "--home", str(tmp_path)]
     environment = {**os.environ, "SLIPSTREAM_LOG_URL": "kafka://127.0.0.1:9", "SLIPSTREAM_PORT_BASE": str(free_port(in_a_row=4))}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as up:
@@ -353,4 +353,4 @@ def test_what_a_detached_up_waits_for_is_said(tmp_path):
         finally:
             up.terminate()
             _slipstream("down", "--home", str(tmp_path))
-    assert re.match(r"slipstream: waiting for .*\w \((waiting|starting|backoff)", said), said
+    assert re.match(r"slipstream: waiting for \w+, \w+", said), said

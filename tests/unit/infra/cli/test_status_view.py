@@ -62,18 +62,15 @@ def test_ages_are_short(seconds, words):
 
 def test_who_waits_is_told_what_for_once_it_takes_a_while_and_when_that_changes():
     awaited = Awaited(100.0)
-    starting, ready = _deployment(STARTING, READY), _deployment(READY)
-    backoff = _deployment(BACKOFF.model_copy(update={"says": "x" * 500}), READY)
-    steps = [
-        (100.5, starting),
-        (103.0, None),
-        (103.1, starting),
-        (107.0, starting),
-        (107.1, backoff),
-        (108.0, starting),
-        (111.0, ready),
-    ]
-    told = [awaited.words(deployment, now) for now, deployment in steps]
-    assert told[:4] == ["", "", "waiting for serving (starting)", ""]
-    assert told[4] == f"waiting for serving (backoff: {'x' * 120}...)"
-    assert told[5:] == ["", ""], "not more than once in three seconds, and nothing when all is ready"
+    joiner = STARTING.model_copy(update={"name": "joiner"})
+    starting, one, ready = _deployment(STARTING, joiner), _deployment(STARTING), _deployment(READY)
+    away = _deployment(BACKOFF.model_copy(update={"says": "Kafka is away"}))
+    long = _deployment(BACKOFF.model_copy(update={"says": "x" * 500}))
+
+    def told(*looks: tuple[float, Deployment | None]) -> list[str]:
+        return [awaited.words(deployment, now) for now, deployment in looks]
+
+    assert told((100.5, starting), (103.0, None), (103.1, starting)) == ["", "", "waiting for serving, joiner"]
+    assert told((105.0, one), (107.0, one), (111.0, one)) == ["", "waiting for serving", ""]
+    assert told((112.0, away), (116.0, one), (120.0, away)) == ["waiting for serving; serving says: Kafka is away", "", ""]
+    assert told((124.0, long), (128.0, ready)) == [f"waiting for serving; serving says: {'x' * 160}", ""]
