@@ -145,8 +145,16 @@ def read_ask(kind: type[AskT], body: bytes) -> AskT:
         raise invalid(f"{where or 'body'}: {said}", where or None) from error
 
 
+def _text(value: str) -> str:
+    """Clients send names in UTF-8; the server reads headers as Latin-1. A name that differs would be another person."""
+    try:
+        return value.encode("latin-1").decode()
+    except UnicodeError:
+        return value
+
+
 def read_caller(headers: Headers) -> Caller:
-    given = {name: value for name in _HEADERS if (value := headers.get(name)) is not None}
+    given = {name: _text(value) for name in _HEADERS if (value := headers.get(name)) is not None}
     try:
         return Caller.model_validate(given)
     except ValidationError as error:

@@ -61,7 +61,7 @@ def _open_postgres(url: str) -> Engine:
     """psycopg is the driver, whichever way the URL names PostgreSQL."""
     try:
         place = make_url(url)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:
         raise StartError(
             f"SLIPSTREAM_DB_URL is not a database URL ({error}); for example postgresql://user@host/database"
         ) from error

@@ -46,7 +46,8 @@ def _open(url: str, access: KafkaAccess | None) -> EventLog:
             from infra.eventlog.broker import BrokerLog
 
             return BrokerLog(",".join(brokers), access or load(KafkaAccess))
-    raise StartError(f"The event log's address {url!r} is not understood: {EXPECTED}.")
+    shown = f"{scheme}://…@{url.rpartition('@')[2]}" if "@" in url else url  # what is before it may be a password
+    raise StartError(f"The event log's address {shown!r} is not understood: {EXPECTED}.")
 
 
 def _is_address(broker: str) -> bool:

@@ -126,7 +126,8 @@ def base_weights(settings: Settings) -> str:
 
 
 def redis_server(settings: Settings) -> str:
-    return redis_executable() if settings.runs_own_redis else f"not ours: {settings.redis_url}"
+    """The address of another one may have a password before its @."""
+    return redis_executable() if settings.redis_url is None else f"not ours: {settings.redis_url.rpartition('@')[2]}"
 
 
 CHECKS: Mapping[str, Check] = {

@@ -131,3 +131,9 @@ def test_another_kind_of_database_is_refused_in_one_sentence(wrong):
 def _open_together(url: str, gate) -> None:
     gate.wait()
     open_db(url)
+
+
+def test_an_address_that_is_none_is_told_in_one_sentence():
+    for url in ("postgresql://host:port/db", "nothing at all", "mysql://host/db"):
+        with pytest.raises(StartError, match="SLIPSTREAM_DB_URL"):
+            open_db(url)

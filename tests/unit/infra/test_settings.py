@@ -11,7 +11,8 @@ import pytest
 from pydantic_settings import BaseSettings
 
 from contracts.errors import StartError
-from infra.settings import load
+from infra.settings import Settings, load
+from infra.supervisor.preflight import redis_server
 from ingest.config import IngestConfig
 from ingest.retain.config import RetainConfig
 from learner.config import LearnerConfig
@@ -54,3 +55,7 @@ def test_each_process_says_which_variable_is_wrong_and_ends_for_good(command, va
     )
     assert process.returncode == 2
     assert f": {variable}: Input should be greater than" in process.stderr and "Traceback" not in process.stderr
+
+
+def test_the_password_of_a_redis_is_not_told() -> None:
+    assert redis_server(Settings(redis_url="redis://:hunter2@cache:6379/0")) == "not ours: cache:6379/0"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from starlette.datastructures import Headers
 
 from contracts.ids import is_withheld
 from contracts.topics import EPISODES, OUTCOMES, REFUSALS, TURNS
@@ -25,6 +26,7 @@ from registry.console.accounting import read_accounting
 from rewarding.rewarder import Rewarder
 from serving.capture import NOT_SEARCHED
 from serving.consent import People
+from serving.openai import read_caller
 from tests.collector import cloud_event, collecting, send
 from tests.unit.serving.conftest import Deployment, policy
 
@@ -200,3 +202,8 @@ def test_a_turn_that_cannot_be_searched_is_kept_and_never_trained(gateway: Deplo
     assert answer.json()["slipstream"]["captured"] is True
     assert [turn.secrets for turn in gateway.turns()] == [(NOT_SEARCHED,)]
     assert KEY not in caplog.text and "RuntimeError" in caplog.text
+
+
+@pytest.mark.parametrize(("sent", "name"), [("Łukasz".encode(), "Łukasz"), (b"Jos\xe9", "José"), (b"ada", "ada")])
+def test_a_name_is_the_one_that_the_client_wrote(sent: bytes, name: str) -> None:
+    assert read_caller(Headers(raw=[(b"x-subject", sent)])).subject == name

@@ -52,3 +52,9 @@ def test_who_opens_a_file_does_not_load_kafka(tmp_path: Path) -> None:
     code = f"{imports}; {opening}; print('kafka' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout == "False\n"
+
+
+def test_a_password_in_an_address_that_is_not_understood_is_not_told() -> None:
+    with pytest.raises(StartError, match=r"'kafka://…@host:port'") as told:
+        open_log_at("kafka://me:hunter2@host:port", Path("payloads"))
+    assert "hunter2" not in str(told.value)
