@@ -19,7 +19,7 @@ Config = TypeVar("Config", bound=BaseSettings)
 
 
 class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="SLIPSTREAM_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="SLIPSTREAM_", frozen=True, extra="ignore", env_ignore_empty=True)
 
     home: Path = Path(".slipstream")
     policies: Annotated[Path | None, Field(description="folder of policy files; default: ./policies, else the shipped ones")] = None

@@ -22,9 +22,10 @@ from infra.supervisor.environment import MARK, child_environment
 from infra.supervisor.lock import holder, runs_already
 from infra.supervisor.logs import last_sentence, log_file, open_log_file
 from infra.supervisor.run import Plan, supervise
-from infra.supervisor.state import Deployment, read_state
+from infra.supervisor.state import Deployment, ProcessState, read_state
 
 DETACHED_WITHIN_S = 120.0
+STEADY_S = 10.0
 
 
 def up(settings: Settings, detach: bool) -> int:
@@ -85,14 +86,20 @@ def _in_background(settings: Settings) -> int:
 
 def _show_when_ready(home: Path, pid: int) -> bool:
     state = _state_of(home, pid)
-    if state is None or not state.ready:
+    now = time.time()
+    if state is None or not state.ready or not all(_steady(process, now) for process in state.processes):
         return False
-    console, now = Console(), time.time()
+    console = Console()
     console.print(status_table(state, now))
     console.print(summary(state, now), markup=False, highlight=False)
     console.print(address_lines(state))
     console.print(f"`slipstream down --home {home}` stops everything.", markup=False, highlight=False)
     return True
+
+
+def _steady(process: ProcessState, now: float) -> bool:
+    """One that has died is believed once it has lived for a while: who has no port is ready by not being dead yet."""
+    return process.restarts == 0 or (process.since is not None and now - process.since > STEADY_S)
 
 
 def _state_of(home: Path, pid: int) -> Deployment | None:

@@ -17,6 +17,7 @@ from contracts.errors import StartError
 from infra.policies import base_folder, load_policies, policy_folder
 from infra.settings import Settings
 from infra.supervisor.ports import busy
+from infra.supervisor.state import read_state
 from infra.supervisor.table import redis_executable
 
 OLDEST_PYTHON = (3, 11)
@@ -55,6 +56,18 @@ def home_writable(settings: Settings) -> str:
     except OSError as error:
         raise cannot_write(home, error) from error
     return f"{home} can be written"
+
+
+def same_place(settings: Settings) -> str:
+    """Checkpoints are recorded by their absolute addresses."""
+    state, here = read_state(settings.home), settings.home.resolve()
+    before = here if state is None else Path(state.home).resolve()
+    if before != here and settings.artifacts is None and settings.artifact_root.is_dir():
+        raise Problem(
+            f"this folder was {before} when its checkpoints were made, and they are recorded by that address",
+            f"move it back, or let the old name lead here: ln -s {here} {before}",
+        )
+    return f"{here} is where it was made"
 
 
 def cannot_write(home: Path, error: OSError) -> Problem:
@@ -133,6 +146,7 @@ def redis_server(settings: Settings) -> str:
 CHECKS: Mapping[str, Check] = {
     "python": python_version,
     "home": home_writable,
+    "place": same_place,
     "disk": disk_space,
     "sqlite": sqlite_locks,
     "policies": policies,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harness.bench.loop import addresses
 from infra.secrets import KEYS, REGISTER
 from infra.settings import Settings
 from infra.supervisor import table
@@ -51,6 +52,17 @@ def test_every_dependency_is_a_service_and_every_awaited_one_has_a_health_check(
             assert other in SERVICES, f"{name} waits for {other}"
             if how["condition"] == "service_healthy":
                 assert "healthcheck" in SERVICES[other], f"{name} waits for the health of {other}"
+
+
+def test_the_bench_asks_the_gateway_and_not_itself(monkeypatch):
+    monkeypatch.setenv("SLIPSTREAM_HOST", STAGES["bench"]["environment"]["SLIPSTREAM_HOST"])
+    host, _, port = addresses(Settings()).gateway.removeprefix("http://").partition(":")
+    assert f"127.0.0.1:{port}:{port}" in SERVICES[host]["ports"]
+
+
+def test_what_a_server_keeps_lies_in_a_volume():
+    kafka = SERVICES["kafka"]
+    assert kafka["volumes"] == [f"kafka:{kafka['environment']['KAFKA_LOG_DIRS']}"]
 
 
 def test_images_are_pinned_and_no_password_has_a_default():

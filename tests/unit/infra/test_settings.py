@@ -59,3 +59,9 @@ def test_each_process_says_which_variable_is_wrong_and_ends_for_good(command, va
 
 def test_the_password_of_a_redis_is_not_told() -> None:
     assert redis_server(Settings(redis_url="redis://:hunter2@cache:6379/0")) == "not ours: cache:6379/0"
+
+
+def test_an_empty_variable_is_one_that_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLIPSTREAM_HOME", "")
+    monkeypatch.setenv("SLIPSTREAM_PORT_BASE", "")
+    assert Settings().home == Path(".slipstream") and Settings().port_base == 8600

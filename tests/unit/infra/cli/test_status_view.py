@@ -8,8 +8,9 @@ import time
 import pytest
 from rich.console import Console
 
+from infra.cli.up import _show_when_ready
 from infra.cli.view import Awaited, Lines, LiveTable, age
-from infra.supervisor.state import Deployment, Life, ProcessState
+from infra.supervisor.state import Deployment, Life, ProcessState, write_state
 
 
 def _deployment(*processes: ProcessState, **changes: object) -> Deployment:
@@ -74,3 +75,11 @@ def test_who_waits_is_told_what_for_once_it_takes_a_while_and_when_that_changes(
     assert told((105.0, one), (107.0, one), (111.0, one)) == ["", "waiting for serving", ""]
     assert told((112.0, away), (116.0, one), (120.0, away)) == ["waiting for serving; serving says: Kafka is away", "", ""]
     assert told((124.0, long), (128.0, ready)) == [f"waiting for serving; serving says: {'x' * 160}", ""]
+
+
+@pytest.mark.parametrize(("restarts", "lived_s", "ready"), [(0, 1, True), (2, 1, False), (2, 60, True)])
+def test_a_detached_up_does_not_believe_one_that_keeps_dying(tmp_path, restarts, lived_s, ready):
+    (tmp_path / "run").mkdir()
+    process = READY.model_copy(update={"restarts": restarts, "since": time.time() - lived_s})
+    write_state(_deployment(process, home=str(tmp_path)))
+    assert _show_when_ready(tmp_path, 9) is ready

@@ -14,6 +14,7 @@ from infra.policies import shipped_policies
 from infra.settings import Settings
 from infra.supervisor import preflight
 from infra.supervisor.lock import hold, holder
+from infra.supervisor.state import Deployment, write_state
 
 
 def _settings(home: Path, **changes: object) -> Settings:
@@ -103,3 +104,19 @@ def test_the_lock_belongs_to_one_and_is_free_afterwards(tmp_path):
         with pytest.raises(StartError, match=said), hold(tmp_path):
             pass
     assert holder(tmp_path) is None
+
+
+def test_a_folder_that_was_moved_says_where_it_was_and_how_to_heal_it(tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    (old / "run").mkdir(parents=True)
+    now = {"kind": "up", "pid": 1, "create_time": 0.0, "since": 0.0, "updated": 0.0, "ports": {}, "addresses": {}}
+    write_state(Deployment.model_validate(now | {"home": str(old)}))
+    old.rename(new)
+    assert preflight.same_place(_settings(new)), "nothing was sealed yet"
+    (new / "artifacts").mkdir()
+    with pytest.raises(preflight.Problem) as problem:
+        preflight.same_place(_settings(new))
+    assert str(old) in problem.value.wrong and problem.value.mend.endswith(f"ln -s {new} {old}")
+    assert preflight.same_place(_settings(new, artifacts=tmp_path / "elsewhere"))
+    old.symlink_to(new)
+    assert preflight.same_place(_settings(new))
