@@ -7,6 +7,7 @@ prepared for it must not be written (`Overtaken`).
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
@@ -17,6 +18,8 @@ from contracts.errors import Fenced
 from infra.db.insert import insert_new
 from infra.db.tables.stream import OffsetRow
 from infra.eventlog.port import Partition
+
+logger = logging.getLogger(__name__)
 
 
 class Claim(NamedTuple):
@@ -56,6 +59,8 @@ def claim(
     for place, row in rows.items():
         row.generation += 1
         if row.next_offset > ends.get(place, row.next_offset):
+            words = "%s: %s[%d] ends before what was read of it: the log was replaced or lost its end; it is read anew"
+            logger.warning(words, group, *place)
             row.next_offset = 0
         session.add(row)
         claims[place] = Claim(row.generation, row.next_offset)

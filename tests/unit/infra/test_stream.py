@@ -332,7 +332,7 @@ def test_each_assignment_raises_the_generation_of_its_partitions_alone(engine, l
     assert rows == {first.number: 2, second.number: 1}
 
 
-def test_a_place_beyond_the_end_goes_back_to_the_beginning(engine, log):
+def test_a_place_beyond_the_end_goes_back_to_the_beginning(engine, log, caplog):
     """The log lost its last moments in a power cut; the database did not. What comes then lies at places already passed."""
     put(log, 1, 2, 3)
     with writing(engine) as session:
@@ -344,6 +344,7 @@ def test_a_place_beyond_the_end_goes_back_to_the_beginning(engine, log):
         pass
     stream.close()
     assert counted(engine) == {"ep-1": 1, "ep-2": 1, "ep-3": 1}
+    assert caplog.text.count("the log was replaced or lost its end") == len(ALL_PLACES)
 
 
 def test_a_message_at_fault_is_buried_and_its_neighbours_are_read(engine, tmp_path):
