@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,19 +17,6 @@ from ingest.collect.pieces import NotJson, cut
 from tests.collector import BATCH, ONE, cloud_event, collecting, outcomes, refusals, send
 
 GOOD = json.dumps(cloud_event()).encode()
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
-    made = EmbeddedLog(tmp_path / "log.db")
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def client(log: EmbeddedLog, tmp_path: Path) -> Iterator[TestClient]:
-    with collecting(log, tmp_path, max_event_bytes=1000, max_batch_events=50, max_body_kb=20) as made:
-        yield made
 
 
 def squeeze(body: bytes, encoding: str) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,19 +18,6 @@ from ingest.collect.pieces import cut
 from tests.collector import cloud_event, collecting, lines, outcomes, refusals, send
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
-    made = EmbeddedLog(tmp_path / "log.db")
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def client(log: EmbeddedLog, tmp_path: Path) -> Iterator[TestClient]:
-    with collecting(log, tmp_path, max_event_bytes=1000, max_batch_events=50, max_body_kb=20) as made:
-        yield made
 
 
 def judged(event: Any, policies: tuple[str, ...] = ("tab",)) -> Judged:

@@ -4,29 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fastapi.testclient import TestClient
 
 from infra.db.engine import open_db
-from infra.eventlog.embedded import EmbeddedLog
 from infra.keys import Scope, create_key
-from tests.collector import BATCH, ONE, cloud_event, collecting, outcomes, send
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
-    made = EmbeddedLog(tmp_path / "log.db")
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def client(log: EmbeddedLog, tmp_path: Path) -> Iterator[TestClient]:
-    with collecting(log, tmp_path, max_event_bytes=1000, max_batch_events=50, max_body_kb=20) as made:
-        yield made
+from tests.collector import BATCH, ONE, cloud_event, outcomes, send
 
 
 @pytest.fixture
