@@ -133,6 +133,7 @@ def test_beat_and_worker_start_a_cycle_by_volume(
     assert worker.wait(60) == 0, "it stops although Redis is away"
 
 
+@pytest.mark.integration  # Celery with Redis and several workers, which each take long to start
 @pytest.mark.timeout(500)
 def test_a_job_that_is_delivered_again_while_it_runs_is_done_once(
     machine: Machine, segments: tuple[Segment, ...], port: int
@@ -146,7 +147,7 @@ def test_a_job_that_is_delivered_again_while_it_runs_is_done_once(
         for _ in range(times):
             queue.send_task("learner.tick", ("tab",))
 
-    workers = [machine.start("worker") for _ in range(3)]
+    workers = [machine.start("worker") for _ in range(2)]
     deliver(6)
     until(lambda: world.checkpoints() and redis.llen("learner") == 0, 60, "version 0")
     world.route("tab-v0000")
