@@ -47,6 +47,7 @@ PROCESSES = {
 }
 
 
+@pytest.mark.integration  # it starts every process
 def test_each_process_says_which_variable_is_wrong_and_ends_for_good(tmp_path: Path) -> None:
     """All at once, because each takes seconds to import what it needs."""
     environment = os.environ | {"SLIPSTREAM_HOME": str(tmp_path / "home")}

@@ -342,6 +342,7 @@ def test_before_the_first_up_keys_are_made_and_wishes_taken(tmp_path, monkeypatc
         assert done.exit_code == 0, done.stderr
 
 
+@pytest.mark.integration  # it starts the whole service
 def test_what_a_detached_up_waits_for_is_said(tmp_path):
     """A Kafka that is not there keeps it from ever being ready."""
     command = [sys.executable, "-m", "infra.cli", "up", "--detach", "--home", str(tmp_path)]
